@@ -9,9 +9,10 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands tools/blind/run .ci/run
+TOOLS       := tools/packages tools/manifests
+SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands scripts/packages scripts/package-test scripts/readonly-test scripts/release-notes deploy/packages/postinst deploy/packages/prerm deploy/packages/postrm tools/blind/run .ci/run
 
-.PHONY: help build demo accuracy test test-vm bench blind nightly lint generate fmt size clean install
+.PHONY: help build packages demo accuracy test test-vm bench blind nightly lint generate fmt size clean install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +21,11 @@ build: ## build bin/natkit, one static binary (fetches the Go toolchain where it
 	@scripts/setup build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X 'main.version=$$(scripts/version)'" -o bin/natkit ./cmd/natkit
 	@scripts/hand-back bin
+
+packages: ## make the release in dist/: .deb, .rpm, archives, images, SBOM, checksums; the same commit gives the same bytes
+	@scripts/setup build
+	@scripts/packages
+	@scripts/hand-back dist
 
 demo: ## as root: install what is missing, build, reproduce and fix a full connection table
 	@scripts/need-root demo
@@ -68,12 +74,14 @@ lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
 	  if [ -n "$$unformatted" ]; then echo "not formatted ('make fmt' mends it):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	@for module in $(TOOLS); do echo "$(GO) -C $$module vet ./..."; $(GO) -C $$module mod tidy -diff && $(GO) -C $$module vet ./... || exit 1; done
 	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
 	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
 generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md
 	@scripts/setup generate
 	$(GO) generate ./...
+	@for module in $(TOOLS); do $(GO) -C $$module mod tidy || exit 1; done
 	@scripts/hand-back docs internal
 
 fmt: ## format the Go code
@@ -95,4 +103,4 @@ install: build ## install natkit into PREFIX (/usr/local), with completions for 
 	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers $(PREFIX)/lib/sysusers.d/natkit.conf; fi
 
 clean: ## remove what was built here; the fetched toolchain is kept in .cache
-	rm -rf bin
+	rm -rf bin dist

@@ -97,6 +97,7 @@ var layers = map[string]layer{
 	"internal/names/read":               kernel,
 	"internal/netlink/socket":           kernel,
 	"internal/netns":                    kernel,
+	"internal/permit":                   kernel,
 	"internal/syn":                      kernel,
 	"internal/tap":                      kernel,
 	"internal/follow":                   kernel,

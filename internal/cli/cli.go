@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
@@ -62,7 +63,7 @@ const (
 // exit code.
 func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
-	root.SetArgs(conntrackHabits(arrows(args)))
+	root.SetArgs(afterReadOnly(args, func(args []string) []string { return conntrackHabits(arrows(args)) }))
 	root.SetIn(env.Stdin)
 	help := &firstError{w: env.Stdout}
 	root.SetOut(help)
@@ -146,6 +147,7 @@ and proves the fix under load.`,
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
 	fitHelp(env, root)
+	env.addReadOnly(root)
 	for _, group := range verbs(env) {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, verb := range group.verbs {
@@ -157,11 +159,19 @@ and proves the fix under load.`,
 	return root
 }
 
+// Commands returns the verbs, of which man pages and completions are made; they are not for running.
+func Commands(version string) *cobra.Command {
+	return newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Version: version})
+}
+
 // setUp gives all commands below root what is the same for all of them.
 func setUp(root *cobra.Command, env *Env) {
 	root.SetFlagErrorFunc(flagError)
 	env.addStandardFlags(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := env.checkReadOnly(cmd); err != nil {
+			return err
+		}
 		if err := env.setOutput(cmd); err != nil {
 			return err
 		}
@@ -182,10 +192,10 @@ func setUp(root *cobra.Command, env *Env) {
 var runsItself = map[string]string{"runs-itself": "true"}
 
 // usageTemplate is cobra's, but a command that only has others below it is not
-// shown as one that could be run.
+// shown as one that could be run, and the root's flags are shown there alone.
 func usageTemplate(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		`{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`, 1)
+	return strings.NewReplacer("{{if .Runnable}}", `{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`,
+		"{{if .HasAvailableInheritedFlags}}", "{{if false}}").Replace(root.UsageTemplate())
 }
 
 // fitHelp lays help out for the screen, where its width is known.
@@ -368,6 +378,8 @@ type versionDocument struct {
 	Build
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	// ReadOnly is true where natkit can change nothing: built so, or by --read-only.
+	ReadOnly bool `json:"read_only"`
 }
 
 func newVersion(env *Env) *cobra.Command {
@@ -376,7 +388,7 @@ func newVersion(env *Env) *cobra.Command {
 		Short:   "print what this natkit was built from: tag, commit, date, Go, platform",
 		Example: "  natkit version\n  natkit version -o json | jq -r .commit",
 		RunE: func(*cobra.Command, []string) error {
-			doc := versionDocument{versionSchema, env.Build, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			doc := versionDocument{versionSchema, env.Build, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, permit.IsReadOnly()}
 			doc.Version = env.Version
 			return env.print(doc)
 		},
@@ -391,6 +403,9 @@ func (d versionDocument) Text(w io.Writer, style report.Style) error {
 		t.Row(row[0], cmp.Or(row[1], "unknown"))
 	}
 	err := t.Write(w, style)
+	if d.ReadOnly {
+		fmt.Fprintln(w, "read-only: it cannot change the host")
+	}
 	if d.Modified {
 		fmt.Fprintln(w, "with uncommitted changes")
 	}

@@ -69,6 +69,7 @@ var standardFlagsDoc = strings.ReplaceAll(`Flags that are the same everywhere:
 | '-n', '--numeric' | all | labels of connections and network namespaces as numbers; addresses, ports and users are never resolved |
 | '-o', '--output' | all that report | text, json, wide (text that is not fitted to the terminal), csv where there is '--csv' |
 | '-y', '--yes' | all that change something | skip the confirmation; required where stdin is not a terminal, but for the verbs that do not ask: 'undo', 'confirm', 'gateway run', 'gateway set', 'lab run', 'up', 'down' and 'clean' |
+| '--read-only' | all; also before the verb | refuse whatever would change the host, in one line and before anything is done; 'NATKIT_READ_ONLY=1' does the same ([what is refused](../SECURITY.md#read-only)) |
 | '--netns', '--pid' | all that work on a network namespace | which one |
 
 Letters with an established meaning in another tool keep it, and the long form is as above:

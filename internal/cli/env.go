@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/term"
@@ -268,7 +269,7 @@ func (e *Env) line(ctx context.Context) (string, error) {
 // unless another user planted it (disk.Destination); what is no plain file (/dev/null,
 // a pipe) is written to as it is, never replaced.
 func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) error {
-	target, special, err := disk.Destination(name)
+	target, special, err := destination(name)
 	switch {
 	case err != nil:
 	case special:
@@ -279,9 +280,20 @@ func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) erro
 	return writing(name, err)
 }
 
+// destination is disk.Destination of a file that the user named for output.
+func destination(name string) (target string, special bool, err error) {
+	if target, special, err = disk.Destination(name); err == nil {
+		err = permit.Output(target)
+	}
+	return target, special, err
+}
+
 // writeNew is writeWhole for a name that natkit chose: what is there already stays.
 func writeNew(name string, mode fs.FileMode, write func(io.Writer) error) error {
-	err := disk.Create(name, mode, write)
+	err := permit.Output(name)
+	if err == nil {
+		err = disk.Create(name, mode, write)
+	}
 	if errors.Is(err, fs.ErrExist) {
 		err = errors.New("it exists already; use --output to choose a name")
 	}
@@ -290,7 +302,7 @@ func writeNew(name string, mode fs.FileMode, write func(io.Writer) error) error 
 
 // mayWrite reports beforehand what would keep writeWhole from its work.
 func mayWrite(name string) error {
-	target, special, err := disk.Destination(name)
+	target, special, err := destination(name)
 	if err == nil && !special {
 		err = disk.MayReplace(target)
 	}

@@ -32,8 +32,8 @@ func (e *Env) addCSV(cmd *cobra.Command, row string) {
 // standardFlags are the flags that mean the same on every verb. Their short form is
 // left out where the verb has that letter for something else, as ab and conntrack(8) do.
 type standardFlags struct {
-	quiet, verbose, numeric, wide, asJSON, asCSV bool
-	format                                       string
+	quiet, verbose, numeric, wide, asJSON, asCSV, readOnly bool
+	format                                                 string
 }
 
 // addStandardFlags adds them to cmd and all commands below it.

@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/plan"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -322,7 +323,11 @@ func (v *planVerb) writeFiles(p *plan.Plan) error {
 	}
 	for _, f := range missing {
 		name := filepath.Join(v.write, f.Path)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		err := permit.Output(name)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(name), 0o755)
+		}
+		if err != nil {
 			return fmt.Errorf("write the plan: %w", err)
 		}
 		if err := writing(name, disk.Create(name, 0o644, disk.Text(f.Text))); err != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
-	testscript.Main(m, map[string]func(){"natkit": natkitMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain})
+	testscript.Main(m, map[string]func(){"natkit": natkitMain, "natkit-unclassified": unclassifiedMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain})
 }
 
 func natkitMain() {

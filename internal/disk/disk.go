@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // temporary is what files are called until they are whole. The name ends so that
@@ -103,6 +105,9 @@ func beside(path string) (*os.File, error) {
 
 // put writes a file under a temporary name and has it renamed.
 func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
+	if err := permit.File(path); err != nil {
+		return err
+	}
 	f, err := beside(path)
 	if err != nil {
 		return err
@@ -126,6 +131,9 @@ func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func
 // device that Destination says to write to in place. What another user planted there
 // is replaced, never written to.
 func Open(name string, mode fs.FileMode) (*os.File, error) {
+	if err := permit.File(name); err != nil {
+		return nil, err
+	}
 	path, special, err := Destination(name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
@@ -148,6 +156,9 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 // MayReplace reports whether Replace can begin: the folder is there and may be
 // written to.
 func MayReplace(path string) error {
+	if err := permit.File(path); err != nil {
+		return err
+	}
 	f, err := beside(path)
 	if err != nil {
 		return err

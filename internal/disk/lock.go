@@ -8,12 +8,16 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
 // CreateLocked makes a file appear whole and locked until it is closed or the process
 // ends, however that ends. The error is fs.ErrExist where something has the name already.
 func CreateLocked(path string, mode fs.FileMode, text []byte) (*os.File, error) {
+	if err := permit.File(path); err != nil {
+		return nil, err
+	}
 	f, err := beside(path)
 	if err != nil {
 		return nil, err
@@ -53,6 +57,9 @@ func IsHeld(path string) bool {
 // without write permission can be locked all the same. The error is fs.ErrExist if
 // another process created the file meanwhile.
 func OpenLock(path string) (*os.File, error) {
+	if err := permit.File(path); err != nil {
+		return nil, err
+	}
 	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
@@ -111,6 +118,9 @@ func lockAt(path string, lock func(*os.File) error) (*os.File, error) {
 // LockExisting is TryLock of a file that must be there: the error is fs.ErrNotExist where it
 // is not, also where its holder has removed it.
 func LockExisting(path string) (*os.File, error) {
+	if err := permit.File(path); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,6 +45,9 @@ func Trust(dir string) error {
 // MakeTrusted makes a folder that only its owner may enter where it is missing, and refuses
 // one that Trust refuses.
 func MakeTrusted(dir string) error {
+	if err := permit.File(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}

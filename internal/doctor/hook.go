@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // mostHooks is how many commands of a Hook run at a time: a host with many findings at once is busy.
@@ -86,6 +87,9 @@ func (h *Hook) next(id string) (e diagnose.Event, more bool) {
 // one runs the command for one event. The kernel kills a child with the thread that started it (PR_SET_PDEATHSIG), so
 // that thread is kept until the child has ended; and its group is killed with it.
 func (h *Hook) one(ctx context.Context, e diagnose.Event) error {
+	if err := permit.Change("run the command of --exec"); err != nil {
+		return err
+	}
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +22,9 @@ type Links struct {
 // Links opens a socket in the namespace. netlink.NewHandleAt would hand a thread that it
 // failed to move back to Go's pool.
 func (h *Handle) Links() (*Links, error) {
+	if err := permit.Change("change interfaces"); err != nil {
+		return nil, err
+	}
 	l := &Links{ns: h}
 	return l, h.Do(func() (err error) {
 		l.Handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)

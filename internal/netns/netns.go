@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +28,9 @@ type Handle struct {
 
 // New creates an anonymous network namespace. Needs CAP_SYS_ADMIN.
 func New(name string) (*Handle, error) {
+	if err := permit.ChangeOf("create network namespace", name); err != nil {
+		return nil, err
+	}
 	var h *Handle
 	err := OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

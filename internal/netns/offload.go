@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,6 +57,9 @@ func (h *Handle) SetGRO(dev string, on bool) error {
 }
 
 func (h *Handle) ethtool(dev string, value *ethtoolValue) error {
+	if err := permit.ChangeOf("change interface", dev); err != nil {
+		return err
+	}
 	return h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -117,6 +121,9 @@ func openQueues(dev string) (int, error) {
 }
 
 func writeAt(dir int, name, text string) error {
+	if err := permit.ChangeOf("write", name); err != nil {
+		return err
+	}
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

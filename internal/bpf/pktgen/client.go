@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,6 +98,9 @@ func (o *clientObjects) close() error {
 // progress, if not nil, is called several times a second. Nothing outlives the process. It needs
 // what Run needs.
 func Connect(ctx context.Context, cfg packets.ConnectConfig, from Egress, progress func(packets.ConnectProgress)) (result *packets.ConnectResult, err error) {
+	if err := permit.Change("send packets"); err != nil {
+		return nil, err
+	}
 	c := &client{cfg: cfg, from: from, progress: progress, runID: rand.Uint32()}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err := c.open(); err != nil {

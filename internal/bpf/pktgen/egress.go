@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -221,6 +222,9 @@ func checkMTU(port Port, mtu int, spec packets.Spec) error {
 // Forward makes every frame that enters at an interface of the namespace in which to lies leave by
 // to, with new Ethernet addresses: the least work of a router. It ends when it is closed.
 func Forward(interfaceName string, to Egress) (*Attached, error) {
+	if err := permit.Change("attach an eBPF program that forwards packets"); err != nil {
+		return nil, err
+	}
 	port := Port{Netns: to.Netns, Interface: interfaceName}
 	index, err := interfaceIndex(port)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // Learned are the connections of a run, as its receiver saw them behind a translation: the state
@@ -23,6 +24,9 @@ type Learned struct {
 // Learn is Run that also keeps of each flow with what tuple its last packet arrived. Learned is nil
 // after an error. The caller closes it.
 func Learn(ctx context.Context, cfg packets.Config, from Egress, sink Port, progress func(packets.Progress)) (*packets.Result, *Learned, error) {
+	if err := permit.Change("send packets"); err != nil {
+		return nil, nil, err
+	}
 	t, err := newTables(cfg.Flows)
 	if err != nil {
 		return nil, nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target bpfel  pktgen pktgen.bpf.c
@@ -36,6 +37,9 @@ func (p Port) String() string {
 // are attached by links. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (or CAP_SYS_ADMIN), and
 // CAP_SYS_ADMIN to enter namespaces.
 func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, progress func(packets.Progress)) (result *packets.Result, err error) {
+	if err := permit.Change("send packets"); err != nil {
+		return nil, err
+	}
 	t, err := newTables(cfg.Flows)
 	if err != nil {
 		return nil, err

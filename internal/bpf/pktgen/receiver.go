@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -154,6 +155,9 @@ func genericNote(port Port) string {
 }
 
 func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XDPAttachFlags) (l link.Link, err error) {
+	if err := permit.Change("attach an XDP program"); err != nil {
+		return nil, err
+	}
 	err = ns.Do(func() error {
 		l, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/vishvananda/netlink"
 )
 
@@ -35,6 +36,9 @@ type responderObjects struct {
 // Respond attaches a responder for TCP to these ports, at any address, until it is closed. All
 // other packets go on to the kernel.
 func Respond(at Port, ports []nat.Ports) (*Responder, error) {
+	if err := permit.Change("attach an eBPF program that answers packets"); err != nil {
+		return nil, err
+	}
 	r := &Responder{at: Egress{Port: at}, start: time.Now()}
 	if err := r.open(ports); err != nil {
 		return nil, errors.Join(fmt.Errorf("answer at %v: %w", at, err), r.Close())

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // Mode is how the programs are attached to an interface.
@@ -90,6 +91,9 @@ func (p *Programs) hooks(ports []Port) (all []hook) {
 
 // attach attaches the program, before those of others.
 func (h *hook) attach() (link.Link, error) {
+	if err := permit.Change("attach eBPF programs"); err != nil {
+		return nil, err
+	}
 	if h.name != hookXDP {
 		return link.AttachTCX(link.TCXOptions{Interface: h.port.Index, Program: h.program, Attach: attachTypes[h.name], Anchor: link.Head()})
 	}
@@ -139,6 +143,9 @@ func (r *Refused) Unwrap() error { return r.Err }
 // what was attached before is attached again. An interface that takes no XDP program has those at tc alone; refused says
 // why.
 func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err error) {
+	if err := permit.Change("attach eBPF programs"); err != nil {
+		return nil, err
+	}
 	err = alone(func() error { refused, err = p.attach(programs, ports); return err })
 	return refused, err
 }
@@ -455,6 +462,9 @@ func (s *shelf) unpin(name string) error {
 
 // Detach takes the program at the way in of an interface off, and leaves its pin, as others may do it.
 func (p Pins) Detach(name string) error {
+	if err := permit.Change("detach eBPF programs"); err != nil {
+		return err
+	}
 	s, err := p.open(false)
 	if err != nil {
 		return err
@@ -493,7 +503,12 @@ func (s *shelf) removeBut(wanted map[string]bool) error {
 }
 
 // Remove detaches all.
-func (p Pins) Remove() error { return alone(p.remove) }
+func (p Pins) Remove() error {
+	if err := permit.Change("detach eBPF programs"); err != nil {
+		return err
+	}
+	return alone(p.remove)
+}
 
 func (p Pins) remove() error {
 	s, err := p.open(false)

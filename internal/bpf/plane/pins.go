@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // systemRoot is where systemd mounts a bpf file system, of which systemPart is natkit's. At ownRoot natkit mounts one
@@ -96,6 +97,9 @@ func (p Pins) open(mount bool) (s *shelf, err error) {
 // alone runs fn while no other natkit pins or removes pins, in any network namespace: they share the file system, which the
 // first one mounts and the last one unmounts. A service whose /run is not its own shares the system's, which stays mounted.
 func alone(fn func() error) error {
+	if err := permit.Change("change pinned eBPF programs"); err != nil {
+		return err
+	}
 	var lock *os.File
 	err := os.MkdirAll(filepath.Dir(changeLock), 0o700)
 	if err == nil {
@@ -153,6 +157,9 @@ func isBPF(dir string) bool {
 }
 
 func mountOwn() error {
+	if err := permit.Change("mount a bpf file system"); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(ownRoot, 0o700); err != nil {
 		return fmt.Errorf("make a directory for a bpf file system: %w", netns.Denied(err, netns.WriteAll))
 	}

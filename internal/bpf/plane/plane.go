@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type kept -type kept_ipv6 -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
@@ -70,6 +71,9 @@ type Programs struct {
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
 // anything is attached.
 func Load(c Config) (*Programs, error) {
+	if err := permit.Change("load the eBPF programs of a gateway"); err != nil {
+		return nil, err
+	}
 	if err := CheckPrivilege(); err != nil {
 		return nil, err
 	}

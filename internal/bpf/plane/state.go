@@ -17,6 +17,7 @@ import (
 
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // State is what is attached in a network namespace.
@@ -288,6 +289,9 @@ func addCounts(m *ebpf.Map, to []Count) error {
 // Forget has what is attached ask the routes and neighbours again for every flow, instead of using for up to
 // Config.Keep what it knows: something of them has changed.
 func (p Pins) Forget() error {
+	if err := permit.Change("have the eBPF programs of a gateway ask again"); err != nil {
+		return err
+	}
 	s, err := p.open(false)
 	if err != nil {
 		return err

@@ -9,12 +9,16 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // Sweep removes the pins of network namespaces that are gone: the programs are detached with the interfaces there, but
 // pins keep them and their maps in memory. Pins with a link that is attached stay; those without any, which are of filters
 // (before Linux 6.6), stay if lives returns true for their name. Removed are the directories.
 func Sweep(lives func(name string) bool) (removed []string, err error) {
+	if err := permit.Change("detach eBPF programs"); err != nil {
+		return nil, err
+	}
 	err = alone(func() error { removed, err = sweep(lives); return err })
 	return removed, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -152,6 +153,9 @@ func (g gateways) Restorable(_, before string) error {
 }
 
 func (g gateways) Write(target, value string) error {
+	if err := permit.ChangeOf("write", target); err != nil {
+		return err
+	}
 	return inNamespace(target, func(ns *netns.Handle, name gateway.Engine) error {
 		former := g.inForce(ns, name)
 		if value == tune.GatewayNone {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/vishvananda/netlink"
@@ -49,6 +50,9 @@ func (r routing) Writable(target string) error {
 }
 
 func (r routing) Write(target, value string) error {
+	if err := permit.ChangeOf("write routing", target); err != nil {
+		return err
+	}
 	t, err := tune.ParseRoutingTarget(target)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -61,6 +62,9 @@ type Service struct {
 // Run applies and watches. An error at the beginning ends it: nothing is in force that
 // was not before. Later ones are logged, and the former rules stay.
 func (s *Service) Run(ctx context.Context) error {
+	if err := permit.Change("run the gateway"); err != nil {
+		return err
+	}
 	m, err := newManager(s.Getenv, os.Getpid())
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -117,6 +118,9 @@ func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
 
 // putState replaces a file of what is in force; an empty text takes it away.
 func (s *Store) putState(path string, text []byte) error {
+	if err := permit.File(path); err != nil {
+		return err
+	}
 	if len(text) == 0 {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", path, journal.Hint(err))
@@ -312,6 +316,9 @@ func (s *Store) read(what, digest, suffix string) ([]byte, error) {
 }
 
 func (s *Store) create() error {
+	if err := permit.File(s.dir); err != nil {
+		return err
+	}
 	if err := disk.MakeTrusted(s.dir); err != nil {
 		return fmt.Errorf("open gateway store %w", journal.Hint(err))
 	}
@@ -382,6 +389,9 @@ func lineOf(f *os.File) string {
 // Collect deletes what was stored before a moment and is not referenced any more. The
 // journal's lock must be held, so that no new reference appears.
 func (s *Store) Collect(before time.Time, used func(digest string) bool) (deleted int, err error) {
+	if err := permit.File(s.dir); err != nil {
+		return 0, err
+	}
 	names, err := s.names()
 	if err != nil || len(names) == 0 {
 		return 0, err

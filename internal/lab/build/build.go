@@ -24,6 +24,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,6 +88,9 @@ func CheckPrivilege() error {
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
 // CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func Up(ctx context.Context, s *lab.Scenario, o Options) (*Lab, error) {
+	if err := permit.Change("build a lab"); err != nil {
+		return nil, err
+	}
 	l := &Lab{scenario: s}
 	if err := l.up(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("build lab %s: %w", s.Name, err), l.Close())
@@ -202,6 +206,9 @@ func (l *Lab) openNode(name string) error {
 // the host's nf_conntrack_max. dir is Options.Dir ("" for DefaultDir). The lock
 // ends with Close or with the process.
 func Lock(dir string) (io.Closer, error) {
+	if err := permit.Change("build a lab"); err != nil {
+		return nil, err
+	}
 	dir = dirOr(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock the lab: %w", err)

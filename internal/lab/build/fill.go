@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -70,6 +71,9 @@ const (
 // entry. After an error everything that was made is removed again; the error says
 // so where even that failed. Needs CAP_NET_ADMIN.
 func StartFill(ctx context.Context, o FillOptions) (*Fill, error) {
+	if err := permit.Change("fill the connection table"); err != nil {
+		return nil, err
+	}
 	f := &Fill{ns: o.Netns}
 	if err := f.start(ctx, o); err != nil {
 		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
@@ -221,6 +225,9 @@ const chunk = 4096
 // after an error up to a batch (about 150) more may be there. progress, where set,
 // gets how many of how many are made. Needs CAP_NET_ADMIN.
 func InsertFill(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, target int64, progress func(made, of int64)) (made int64, err error) {
+	if err := permit.Change("fill the connection table"); err != nil {
+		return 0, err
+	}
 	wanted := int64(0) // what was missing at first
 	for {
 		usage, err := dump.Count(ns)

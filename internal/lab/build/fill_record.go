@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
 )
@@ -84,6 +85,9 @@ func findFill(path string) (r FillRecord, f *os.File, held bool, err error) {
 // held are those that a running natkit keeps up. It goes on after errors. Needs
 // CAP_NET_ADMIN and CAP_SYS_ADMIN.
 func CleanFills(ctx context.Context, dir string, inode uint64) (removed []RemovedFill, held []FillRecord, err error) {
+	if err := permit.Change("remove entries of the connection table"); err != nil {
+		return nil, nil, err
+	}
 	paths, err := filepath.Glob(filepath.Join(recordDir(dir), "*.json"))
 	if err != nil || len(paths) == 0 {
 		return nil, nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
 )
@@ -66,6 +67,9 @@ func (h Hold) Scenario() (*lab.Scenario, error) {
 // Start builds the lab in a process of its own, the holder, and returns when it
 // stands. The holder keeps it until Down, or until it is killed.
 func (h Hold) Start(ctx context.Context) (State, error) {
+	if err := permit.Change("build a lab"); err != nil {
+		return State{}, err
+	}
 	s, err := h.Scenario()
 	if err != nil {
 		return State{}, err
@@ -235,6 +239,9 @@ func isPipe(fd int) bool {
 
 // InitMain is the main function of such a process.
 func InitMain() int {
+	if permit.Built {
+		return 1 // a lab's processes are started by a natkit that makes labs
+	}
 	if os.Args[0] == holderName {
 		return holderMain()
 	}

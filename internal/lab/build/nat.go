@@ -23,6 +23,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,6 +58,9 @@ func natCause(err error) error {
 }
 
 func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
+	if err := permit.Change("write NAT rules"); err != nil {
+		return err
+	}
 	plan, err := gateway.Compile(l.scenario.Translations(n.Name, rules), gateway.Facts{})
 	if err != nil {
 		return err

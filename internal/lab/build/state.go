@@ -16,6 +16,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -143,6 +144,9 @@ var errAlreadyUp = errors.New("it is up already; `natkit lab down` takes it down
 
 // Attach opens a lab that a holder keeps up. Close lets go of it.
 func Attach(dir string, s State) (*Lab, error) {
+	if err := permit.Change("enter a lab"); err != nil {
+		return nil, err
+	}
 	l := &Lab{}
 	err := s.here()
 	if err != nil {
@@ -172,6 +176,9 @@ func Attach(dir string, s State) (*Lab, error) {
 
 // Down ends a lab that a holder keeps up and waits until it is gone.
 func Down(dir string, s State) error {
+	if err := permit.Change("take down a lab"); err != nil {
+		return err
+	}
 	if err := s.end(dir); err != nil {
 		return fmt.Errorf("take down lab %s: %w", s.Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -57,6 +58,9 @@ type holdRun struct {
 // open and returns what was measured until then, without an error. Only a run in which no connection
 // stood returns an error beside its result. Nothing stays open.
 func Hold(ctx context.Context, cfg load.HoldConfig, opt Options) (*load.HoldResult, error) {
+	if err := permit.Change("open connections"); err != nil {
+		return nil, err
+	}
 	files, err := fileLimit()
 	if err != nil {
 		return nil, fmt.Errorf("bench hold: %w", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,6 +35,9 @@ type httpRun struct {
 // HTTP runs the load until its requests or its time are over, or ctx ends: then it returns what was
 // measured until then, without an error. It uses one thread per worker and leaves nothing open.
 func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, error) {
+	if err := permit.Change("send requests"); err != nil {
+		return nil, err
+	}
 	cfg, target, err := cfg.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("bench http: %w", err)

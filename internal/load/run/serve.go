@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // ServeConfig is how the built-in server runs. Only Listen must be given.
@@ -52,6 +53,9 @@ type server struct {
 // closes after each response unless the request asks for keep-alive by name. It returns an error
 // that wraps unix.EADDRINUSE if another server has the address.
 func Serve(ctx context.Context, cfg ServeConfig) error {
+	if err := permit.Change("serve"); err != nil {
+		return err
+	}
 	fail := func(err error) error { return fmt.Errorf("serve on %v: %w", cfg.Listen, err) }
 	if !cfg.Listen.IsValid() {
 		return errors.New("serve: no address to listen on; give ADDRESS:PORT")

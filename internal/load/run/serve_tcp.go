@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,6 +68,9 @@ type tcpServer struct {
 // load.EndOfHold comes; other bytes are sent back. It returns what it saw, or an error that wraps
 // unix.EADDRINUSE if another server has a port.
 func ServeTCP(ctx context.Context, cfg ServeTCPConfig) (*load.Held, error) {
+	if err := permit.Change("serve"); err != nil {
+		return nil, err
+	}
 	files, err := fileLimit()
 	if err != nil {
 		return nil, fmt.Errorf("serve TCP: %w", err)

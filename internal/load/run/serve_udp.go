@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,6 +57,9 @@ type udpServer struct {
 // not answered unless cfg.OwnNetwork is set. It returns an error that wraps
 // unix.EADDRINUSE where another program has the address.
 func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*packets.Served, error) {
+	if err := permit.Change("serve"); err != nil {
+		return nil, err
+	}
 	fail := func(err error) error { return fmt.Errorf("serve UDP on %v: %w", cfg.Listen, err) }
 	if !cfg.Listen.IsValid() {
 		return nil, errors.New("serve UDP: no address to listen on; give ADDRESS:PORT")

@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +41,9 @@ type udpRun struct {
 // measured until then, without an error. If nothing at all comes back it ends early, and returns
 // an error beside the result. It uses one thread per worker and leaves nothing open.
 func UDP(ctx context.Context, cfg packets.UDPConfig, opt Options) (*packets.UDPResult, error) {
+	if err := permit.Change("send datagrams"); err != nil {
+		return nil, err
+	}
 	cfg, err := cfg.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("bench udp: %w", err)

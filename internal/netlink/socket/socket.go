@@ -17,6 +17,7 @@ import (
 
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,6 +43,9 @@ type Conn struct {
 	file *os.File
 	seq  uint32
 	buf  []byte // of Ask and Transact
+
+	family   int               // unix.NETLINK_*
+	families map[uint16]string // of generic netlink, by their numbers
 }
 
 // Dial opens a socket of a family (unix.NETLINK_*) in a namespace; nil is the calling
@@ -69,6 +73,7 @@ func open(family int) (*Conn, error) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	c := New(fd)
+	c.family = family
 	err = c.SetReceiveBuffer(receiveBuffer)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
@@ -81,7 +86,9 @@ func open(family int) (*Conn, error) {
 }
 
 // New returns a Conn over a non-blocking socket, which belongs to it from then on.
-func New(fd int) *Conn { return &Conn{file: os.NewFile(uintptr(fd), "netlink socket")} }
+func New(fd int) *Conn {
+	return &Conn{file: os.NewFile(uintptr(fd), "netlink socket"), family: -1, families: map[uint16]string{}}
+}
 
 // Close closes the socket; a receive that waits ends with an error.
 func (c *Conn) Close() error { return c.file.Close() }
@@ -98,6 +105,9 @@ func (c *Conn) LastSeq() uint32 { return c.seq }
 // Send sends whole messages in one piece, as nf_tables requires of a transaction
 // (nfnetlink_rcv_batch). The kernel processes them synchronously.
 func (c *Conn) Send(messages []byte) error {
+	if permit.IsReadOnly() && !c.reads(messages) {
+		return permit.Change("send a netlink request that is not one to read")
+	}
 	if len(messages) > smallest {
 		if err := c.room(len(messages)); err != nil {
 			return err
@@ -107,6 +117,18 @@ func (c *Conn) Send(messages []byte) error {
 		return fmt.Errorf("send %d kB by netlink: %w", (len(messages)+1023)>>10, unwrapped(err))
 	}
 	return nil
+}
+
+// reads reports whether messages only read. Where that is not known they do not.
+func (c *Conn) reads(messages []byte) bool {
+	for len(messages) > 0 {
+		m, rest, err := netlink.Next(messages)
+		if err != nil || !netlink.Reads(c.family, m, c.families[m.Type]) {
+			return false
+		}
+		messages = rest
+	}
+	return true
 }
 
 // room makes the send buffer as large as the messages: netlink does not accept more
@@ -204,7 +226,9 @@ func (c *Conn) AskGeneric(family string, version, command byte, flags uint16, at
 	if err != nil {
 		return nil, fmt.Errorf("generic netlink family %s: %w", family, err)
 	}
-	return c.askGeneric(binary.NativeEndian.Uint16(found[0].Get(unix.CTRL_ATTR_FAMILY_ID)), version, command, flags, attributes)
+	id := binary.NativeEndian.Uint16(found[0].Get(unix.CTRL_ATTR_FAMILY_ID))
+	c.families[id] = family
+	return c.askGeneric(id, version, command, flags, attributes)
 }
 
 func (c *Conn) askGeneric(id uint16, version, command byte, flags uint16, attributes []byte) (all []netlink.Attrs, err error) {
@@ -275,6 +299,9 @@ func doneError(m netlink.Message) error {
 // buffer could not hold them all, the error is unix.ENOBUFS, and the refusals are the
 // first ones.
 func (c *Conn) Transact(messages []byte) (refused []netlink.Refusal, err error) {
+	if err := permit.Change("send a netlink transaction"); err != nil {
+		return nil, err
+	}
 	if err := c.Send(messages); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -125,6 +126,9 @@ func (s sysctls) Writable(name string) error {
 }
 
 func (s sysctls) Write(name, value string) error {
+	if err := permit.ChangeOf("write sysctl", name); err != nil {
+		return err
+	}
 	path, err := s.path(name)
 	if err != nil {
 		return err

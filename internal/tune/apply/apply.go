@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -71,6 +72,9 @@ func (a *Applied) Changes() []tune.Change {
 // Change.Before. Whatever goes wrong, what was changed is undone before it
 // returns; an error says if even that failed.
 func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
+	if err := permit.Change("apply"); err != nil {
+		return nil, err
+	}
 	opt = opt.withDefaults()
 	if err := cmp.Or(opt.check(), plan.Validate()); err != nil {
 		return nil, err

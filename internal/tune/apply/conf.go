@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -89,6 +90,9 @@ func (c confFile) Writable(string) error { return c.file().Writable() }
 // Write replaces the file in one step, so that a crash leaves the old or the new one. An
 // empty text removes it.
 func (f File) Write(text []byte) error {
+	if err := permit.File(string(f)); err != nil {
+		return err
+	}
 	path := string(f)
 	if err := f.regular(); err != nil {
 		return err

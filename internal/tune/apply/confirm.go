@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -17,6 +18,9 @@ import (
 // (Options.Persist at Apply) are written now; where that fails it is not
 // confirmed and its deadline still holds. Its guard has ended when it returns.
 func Confirm(id string, opt Options) (*journal.Transaction, error) {
+	if err := permit.Change("confirm"); err != nil {
+		return nil, err
+	}
 	return confirm(id, opt, func(*journal.Transaction) bool { return true })
 }
 
@@ -117,6 +121,9 @@ func takeFilesBack(tx *journal.Transaction, opt Options) error {
 // the guard, or a reboot made it void. A service that is not root undoes only its own.
 // It continues after errors and returns what it undid.
 func Clean(opt Options) ([]*journal.Transaction, error) {
+	if permit.IsReadOnly() {
+		return nil, nil // what is overdue stays listed as that
+	}
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -28,6 +29,9 @@ const (
 
 // guardMain undoes one transaction when its owner dies or its deadline passes.
 func guardMain() int {
+	if permit.Built {
+		return 1 // a guard is started by a natkit that applies
+	}
 	hideName()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP)
 	// Someone ends the guard, for instance a shutdown: what it promised comes first.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -112,6 +113,9 @@ type check func(*journal.Transaction, journal.View) error
 // changed it, and keeps others out meanwhile. It goes on while the process is
 // being interrupted.
 func onTransaction(operation, id string, opt Options, allowed check, do func(*journal.Transaction) error) (*journal.Transaction, error) {
+	if err := permit.ChangeOf(operation, id); err != nil {
+		return nil, err
+	}
 	unlock, err := opt.lock(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", operation, id, err)

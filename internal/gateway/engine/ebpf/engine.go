@@ -9,11 +9,13 @@ import (
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
-// Check asks the kernel whether it takes the programs, without attaching them.
+// Check asks the kernel whether it takes the programs, without attaching them; it finds nothing where natkit may not
+// load them.
 func (Engine) Check(p *gateway.Plan) error {
-	if plane.CheckPrivilege() != nil {
+	if permit.IsReadOnly() || plane.CheckPrivilege() != nil {
 		return nil
 	}
 	programs, err := plane.Load(plane.Config{Marks: plane.MarksOf(p.Bypass)})

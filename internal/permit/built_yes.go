@@ -1,0 +1,5 @@
+//go:build readonly
+
+package permit
+
+const built = true
