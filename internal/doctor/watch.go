@@ -47,16 +47,16 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, tableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
 	defer w.sampler.Close()
 	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
-	pays := payer{at: w.began, cpu: watch.CPUTime()}
+	pays := watch.NewPayer(watchShare, watchCredit, w.began, watch.CPUTime())
 	next := min(o.Every, firstWindow)
 	first := w.sampler.Sample(ctx, watch.Filter{}, next)
-	pays.due(time.Now(), watch.CPUTime(), first.Cost.Table)
+	pays.Due(time.Now(), watch.CPUTime(), first.Cost.Table)
 	for slowest := o.Every; w.wait(ctx, next); {
 		table, err := w.report(ctx, next)
 		if err != nil {
 			return nil, err
 		}
-		next = max(o.Every, pays.due(time.Now(), watch.CPUTime(), table))
+		next = max(o.Every, pays.Due(time.Now(), watch.CPUTime(), table))
 		if next > slowest+slowest/2 && o.Slowed != nil {
 			slowest = next
 			o.Slowed(next)
@@ -114,21 +114,4 @@ func (w *watching) ended() *diagnose.WatchEnd {
 	w.end.CPUSeconds = watch.CPUTime().Seconds()
 	w.end.Findings, w.end.Incomplete = w.tracker.Standing()
 	return &w.end
-}
-
-// payer spreads what reports cost over time: each is paid for before it comes.
-type payer struct {
-	at  time.Time
-	cpu time.Duration
-	// balance is what is left of the share so far; negative where more was spent.
-	balance time.Duration
-}
-
-// due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
-// but for readings of the table, which have a budget of their own.
-func (p *payer) due(now time.Time, cpu, table time.Duration) time.Duration {
-	spent := cpu - p.cpu - table
-	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*watchShare)-spent, watchCredit)
-	p.at, p.cpu = now, cpu
-	return time.Duration(float64(spent-p.balance) / watchShare)
 }
