@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,19 +18,8 @@ import (
 	"github.com/natkit/natkit/internal/ring"
 )
 
-const (
-	keptDir = "kept"
-	// partial is how a directory is called until it is whole.
-	partial = ".part-"
-	// What is in a directory of what was kept: the two snapshots of the trigger, the minutes around it as a ring of its
-	// own, headers of packets, and what triggered.
-	BundleName  = "bundle.tar.gz"
-	packetsName = "packets.pcapng"
-	whyName     = "trigger.json"
-	ringName    = "00000001" + ring.Suffix
-	// mostPending bounds triggers that wait for their minutes.
-	mostPending = 16
-)
+// mostPending bounds triggers that wait for their minutes.
+const mostPending = 16
 
 // pending is a trigger whose minutes are not over.
 type pending struct {
@@ -93,22 +81,6 @@ func (r *recorder) keepNext(at ring.Stamp) error {
 	return r.event(at, ring.Event{Event: ring.EventKept, Text: p.event.Text, ID: p.event.ID, Severity: p.event.Severity, Kept: dir})
 }
 
-// why is the document beside what was kept.
-type why struct {
-	Schema  string    `json:"schema"`
-	At      time.Time `json:"time"`
-	Trigger ring.Event
-	From    time.Time `json:"from"`
-	To      time.Time `json:"to"`
-	// Snapshots are those of the ring beside it.
-	Snapshots int `json:"snapshots"`
-	// Missing is why the bundle or the packets are not there.
-	Missing string `json:"missing,omitempty"`
-}
-
-// WhySchema names the form of trigger.json.
-const WhySchema = "natkit.trigger/1"
-
 // keep copies the minutes into a directory of their own, which appears whole.
 func (k *keeper) keep(p pending) (dir string, err error) {
 	from, to := p.at.Wall.Add(-k.Before), p.at.Wall.Add(k.After)
@@ -125,7 +97,7 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 		return "", err
 	}
 	defer os.RemoveAll(temp) // fails after the rename, as it should
-	w := why{Schema: WhySchema, At: p.at.Wall, Trigger: p.event, From: from, To: to}
+	w := Why{Schema: WhySchema, At: p.at.Wall, Event: p.event, From: from, To: to}
 	if err := put(filepath.Join(temp, ringName), func(out io.Writer) (err error) {
 		w.Snapshots, err = r.Copy(out, from, to)
 		return err
@@ -133,7 +105,7 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 		return "", err
 	}
 	var missing []error
-	missing = append(missing, put(filepath.Join(temp, BundleName), func(out io.Writer) error {
+	missing = append(missing, put(filepath.Join(temp, bundleName), func(out io.Writer) error {
 		return Bundle(out, r, p.at.Wall, k.Version)
 	}))
 	if k.Packets {
@@ -206,17 +178,4 @@ func (k *keeper) makeRoom(bytes int64) error {
 		return fmt.Errorf("they have %d bytes, and what is kept at most %d; raise --ring", bytes, k.Most)
 	}
 	return nil
-}
-
-// sizeOf sums the files of a directory.
-func sizeOf(dir string) (bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				bytes += info.Size()
-			}
-		}
-		return nil
-	})
-	return bytes
 }

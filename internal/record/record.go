@@ -147,9 +147,13 @@ func begin(o Options) (r *recorder, err error) {
 }
 
 func (r *recorder) run(ctx context.Context) error {
-	pays := watch.NewPayer(share, credit, r.began, watch.CPUTime())
 	r.startTraces(ctx)
-	for next := time.Duration(0); wait(ctx, next); {
+	// The start is not paid for: programs are loaded, and the kernel's types are read.
+	if err := r.snapshot(ctx); err != nil {
+		return err
+	}
+	pays := watch.NewPayer(share, credit, time.Now(), watch.CPUTime())
+	for next := r.Every; wait(ctx, next); {
 		began := time.Now()
 		if err := r.snapshot(ctx); err != nil {
 			return err
@@ -227,7 +231,7 @@ func (r *recorder) event(at ring.Stamp, e ring.Event) error {
 func (r *recorder) close() error {
 	now := ring.Stamp{Wall: time.Now().UTC(), Uptime: uptime()}
 	r.stopTraces()
-	err := r.keepAll(now)
+	err := cmp.Or(r.takeMarks(now), r.keepAll(now))
 	err = cmp.Or(err, r.writer.Event(now, ring.Event{Event: ring.EventEnded}))
 	r.end.Bytes, r.end.Seconds, r.end.CPU = r.writer.Used(), time.Since(r.began).Seconds(), watch.CPUTime()
 	return cmp.Or(err, r.writer.Close())
