@@ -28,6 +28,8 @@ const (
 	usualKeep   = 10
 	mostKeep    = 10_000
 	recordEvery = 5 * time.Second
+	// usualOutcomes: to load the programs for it takes more than all else.
+	usualOutcomes = time.Minute
 )
 
 // neverTriggers is the word of --on for no finding.
@@ -72,6 +74,8 @@ func addRecorder(env *Env, cmd *cobra.Command) {
 	f.Var(between(&o.Keep, 1, mostKeep), "keep", "keep the minutes around the last `N` triggers")
 	f.BoolVar(&o.Packets, "packets", true, "record headers of SYNs, FINs, RSTs and ICMP")
 	f.BoolVar(&o.Drops, "drops", true, "record what the kernel drops, by eBPF")
+	o.Outcomes = usualOutcomes
+	f.Var(period(&o.Outcomes, 0, time.Hour), "outcomes", "how often the connections of services are followed, from one snapshot to the next: whether they are answered, and where they are lost; 0: never")
 	env.addJSON(cmd, record.EventSchema+", a line for each event")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"on": completeWords(words...)})
 }

@@ -42,7 +42,10 @@ type Options struct {
 	Keep          int
 	// Packets has headers of packets recorded, Drops what the kernel drops.
 	Packets, Drops bool
-	Version        string
+	// Outcomes is how often the connections of services are followed, from one snapshot to the next: whether they are
+	// answered, and where they are lost; 0 for never.
+	Outcomes time.Duration
+	Version  string
 	// Event receives what happens; its error ends the recording.
 	Event func(ring.RecordedEvent) error
 	// Note receives what cannot be done, a line each; the recording goes on.
@@ -123,9 +126,10 @@ type recorder struct {
 	writer  *ring.Writer
 	drops   *dropCounter
 	packets *packetTap
-	keeper  keeper
-	end     End
-	began   time.Time
+	outcomes
+	keeper keeper
+	end    End
+	began  time.Time
 	// failing is why the last snapshot could not be written; it is reported once.
 	failing string
 	// again is when each trigger triggers again.
@@ -184,7 +188,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 // snapshot takes one, writes it, and sees to what triggers.
 func (r *recorder) snapshot(ctx context.Context) error {
 	enough, most := r.budget, r.budget.Entries()
-	take, err := r.series.Take(ctx, collect.TakeOptions{Meter: watch.CPUTime, Enough: func(read int64, cost time.Duration) bool {
+	trace := r.followed()
+	take, err := r.series.Take(ctx, collect.TakeOptions{Trace: trace, Meter: watch.CPUTime, Enough: func(read int64, cost time.Duration) bool {
 		return read >= most || enough.Exceeded(read, cost)
 	}})
 	if err != nil {
@@ -196,6 +201,7 @@ func (r *recorder) snapshot(ctx context.Context) error {
 	if err := r.triggers(at, take); err != nil {
 		return err
 	}
+	r.follow(ctx)
 	return r.keepDue(time.Now(), at)
 }
 

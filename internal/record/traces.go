@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/drops"
+	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -74,6 +75,33 @@ func (r *recorder) stopTraces() {
 	if r.packets != nil {
 		r.packets.close()
 	}
+	r.followed()
+}
+
+// outcomes has the connections of services followed now and then, as doctor --trace does: whether they are answered, where
+// they are lost, and what the kernel drops meanwhile.
+type outcomes struct {
+	tracer *doctor.Tracer
+	at     time.Time
+}
+
+// follow begins to follow connections, until the next snapshot, where it is time.
+func (r *recorder) follow(ctx context.Context) {
+	if r.Outcomes == 0 || !r.at.IsZero() && time.Since(r.at) < r.Outcomes {
+		return
+	}
+	r.at = time.Now()
+	r.tracer = doctor.StartTrace(ctx, doctor.TraceOptions{Netns: r.Netns, Drops: true, SYNs: true, Follow: true, FlowSample: doctor.FlowSample})
+}
+
+// followed ends that, and returns what was seen; nil where nothing was followed.
+func (r *recorder) followed() *snapshot.Trace {
+	if r.tracer == nil {
+		return nil
+	}
+	seen := r.tracer.Stop()
+	r.tracer = nil
+	return &seen
 }
 
 // mostSites bounds the places of drops in a frame; their sum is of all.

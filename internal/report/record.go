@@ -28,6 +28,7 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 	}
 	p.labelled(0, "snapshots", label, fmt.Sprintf("%s, every %s", units.Count(r.Snapshots), units.Seconds(r.EverySeconds)))
 	p.labelled(0, "size", label, fmt.Sprintf("%s in %s%s", units.Bytes(r.Bytes), units.Plural(r.Segments, "segment", "segments"), r.perMinute()))
+	p.labelled(0, "outcomes", label, r.outcomes())
 	p.labelled(0, "headers", label, r.headers())
 	if r.DropsKnown {
 		p.labelled(0, "drops", label, units.Plural(r.Dropped, "packet", "packets"))
@@ -72,6 +73,14 @@ func (r Recorded) perMinute() string {
 		return ""
 	}
 	return ", " + units.Bytes(float64(r.Bytes)/minutes) + " a minute"
+}
+
+// outcomes are those of services.
+func (r Recorded) outcomes() string {
+	if r.Outcomes == 0 {
+		return "not recorded"
+	}
+	return fmt.Sprintf("of services in %s, last %s", units.Plural(r.Outcomes, "snapshot", "snapshots"), local(r.OutcomesAt))
 }
 
 func (r Recorded) headers() string {

@@ -23,6 +23,9 @@ type Contents struct {
 	Snapshots int       `json:"snapshots"`
 	Bytes     int64     `json:"size_bytes"`
 	Segments  int       `json:"segments"`
+	// Outcomes is how many snapshots have the outcomes of services, the last of them of OutcomesAt.
+	Outcomes   int       `json:"outcomes"`
+	OutcomesAt time.Time `json:"outcomes_at,omitzero"`
 	// Events are marks, triggers, what was kept and what could not be recorded.
 	Events []RecordedEvent `json:"events"`
 	Gaps   []Gap           `json:"gaps"`
@@ -103,6 +106,10 @@ func (r *Ring) Contents() (*Contents, error) {
 func (c *Contents) add(before, f *Frame) {
 	c.Snapshots++
 	c.To = f.Wall
+	if f.Traced() {
+		c.Outcomes++
+		c.OutcomesAt = f.Wall
+	}
 	if before == nil {
 		c.From = f.Wall
 		return

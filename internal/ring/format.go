@@ -6,7 +6,7 @@
 //
 //	0  length of the payload
 //	4  CRC-32C of all that follows
-//	8  kind, and three bytes of 0
+//	8  kind, flags, and two bytes of 0
 //	12 wall clock in nanoseconds since 1970
 //	20 CLOCK_MONOTONIC in nanoseconds
 //
@@ -49,6 +49,12 @@ const (
 	// KindDrops is a snapshot.Drops of the time since the snapshot before, in JSON.
 	KindDrops
 )
+
+// flagTraced is set of a snapshot with which something was traced.
+const flagTraced = 1
+
+// traceMember is what such a snapshot has.
+const traceMember = "trace.json"
 
 const (
 	headerBytes = 28
@@ -108,11 +114,11 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // frame appends the header and the payload.
-func frame(to []byte, kind Kind, at Stamp, payload []byte) []byte {
+func frame(to []byte, kind Kind, flags byte, at Stamp, payload []byte) []byte {
 	begin := len(to)
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(payload)))
 	to = binary.LittleEndian.AppendUint32(to, 0)
-	to = append(to, byte(kind), 0, 0, 0)
+	to = append(to, byte(kind), flags, 0, 0)
 	to = binary.LittleEndian.AppendUint64(to, uint64(at.Wall.UnixNano()))
 	to = binary.LittleEndian.AppendUint64(to, uint64(at.Uptime))
 	to = append(to, payload...)
@@ -126,7 +132,7 @@ func checksum(header, payload []byte) uint32 {
 
 // parseFrame reads a header.
 func parseFrame(b []byte) (f Frame, length int, crc uint32) {
-	f.Kind = Kind(b[8])
+	f.Kind, f.flags = Kind(b[8]), b[9]
 	f.Wall = time.Unix(0, int64(binary.LittleEndian.Uint64(b[12:]))).UTC()
 	f.Uptime = time.Duration(binary.LittleEndian.Uint64(b[20:]))
 	return f, int(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[4:])

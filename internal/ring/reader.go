@@ -26,7 +26,11 @@ type Frame struct {
 	segment *Segment
 	offset  int64
 	key     int64
+	flags   byte
 }
+
+// Traced reports whether the outcomes of services are in a snapshot.
+func (f *Frame) Traced() bool { return f.flags&flagTraced != 0 }
 
 // Segment returns the segment of the frame.
 func (f *Frame) Segment() *Segment { return f.segment }
@@ -396,7 +400,7 @@ func (r *Ring) copyFrame(w io.Writer, s *Segment, offset int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(frame(nil, f.Kind, f.Stamp, payload))
+	_, err = w.Write(frame(nil, f.Kind, f.flags, f.Stamp, payload))
 	return err
 }
 

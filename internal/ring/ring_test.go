@@ -525,8 +525,8 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind byte, key, payload []byte) {
 		data := []byte(`{"schema":"natkit.ring/1"}` + "\n")
-		data = frame(data, KindKey, at(0), key)
-		data = frame(data, Kind(kind), at(1), payload)
+		data = frame(data, KindKey, 0, at(0), key)
+		data = frame(data, Kind(kind), 0, at(1), payload)
 		r, err := Open(fstest.MapFS{segmentName(1): {Data: data}})
 		if err != nil || len(r.Segments[0].Frames) != 2 {
 			t.Fatalf("%v: %+v", err, r.Segments)

@@ -135,21 +135,25 @@ func (w *Writer) snapshot(at Stamp, members []snapshot.BundleMember) error {
 			return err
 		}
 	}
+	flags := byte(0)
+	if slices.ContainsFunc(members, func(m snapshot.BundleMember) bool { return m.Name == traceMember }) {
+		flags = flagTraced
+	}
 	if w.key != nil && w.since < deltas {
 		w.since++
 		w.body = appendMembers(w.body[:0], members, w.key)
-		return w.write(KindDelta, at, w.delta.EncodeAll(w.body, nil))
+		return w.write(KindDelta, flags, at, w.delta.EncodeAll(w.body, nil))
 	}
-	return w.keySnapshot(at, members)
+	return w.keySnapshot(at, flags, members)
 }
 
-func (w *Writer) keySnapshot(at Stamp, members []snapshot.BundleMember) error {
+func (w *Writer) keySnapshot(at Stamp, flags byte, members []snapshot.BundleMember) error {
 	w.key = nil
 	body := appendMembers(nil, members, nil)
 	if len(body) > mostBody {
 		return fmt.Errorf("it has %d bytes, at most %d fit", len(body), mostBody)
 	}
-	if err := w.write(KindKey, at, w.plain.EncodeAll(body, nil)); err != nil {
+	if err := w.write(KindKey, flags, at, w.plain.EncodeAll(body, nil)); err != nil {
 		return err
 	}
 	parsed, err := parseMembers(body, nil)
@@ -203,13 +207,13 @@ func (w *Writer) append(at Stamp, kind Kind, payload []byte) error {
 			return err
 		}
 	}
-	return w.write(kind, at, payload)
+	return w.write(kind, 0, at, payload)
 }
 
 // write appends a frame, whole or not at all. Where the disk is full it gives up older segments, down to half of the ring:
 // what another program fills the disk with is not to cost all that was recorded.
-func (w *Writer) write(kind Kind, at Stamp, payload []byte) error {
-	w.buf = frame(w.buf[:0], kind, at, payload)
+func (w *Writer) write(kind Kind, flags byte, at Stamp, payload []byte) error {
+	w.buf = frame(w.buf[:0], kind, flags, at, payload)
 	if most := min(w.o.Most/4, mostPayload); int64(len(w.buf)) > most {
 		return fmt.Errorf("it has %d bytes, and at most %d of a ring of this size", len(w.buf), most)
 	}
