@@ -76,6 +76,7 @@ var layers = map[string]layer{
 	"internal/ports":               pure,
 	"internal/profile":             pure,
 	"internal/report":              pure,
+	"internal/ring":                pure,
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
 	"internal/tune":                pure,
@@ -112,6 +113,7 @@ var layers = map[string]layer{
 	"internal/gateway/look":      conduct,
 	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
+	"internal/record":            conduct,
 	"internal/tui":               conduct,
 
 	"cmd/natkit":   front,

@@ -275,7 +275,7 @@ type verbGroup struct {
 // verbs lists the commands, grouped by purpose.
 func verbs(env *Env) []verbGroup {
 	return []verbGroup{
-		{"Find the fault and fix it:", []*cobra.Command{newDoctor(env), newSnapshot(env), newDiff(env), newTune(env), newSysctl(env)}},
+		{"Find the fault and fix it:", []*cobra.Command{newDoctor(env), newSnapshot(env), newRecord(env), newDiff(env), newTune(env), newSysctl(env)}},
 		{"Translate addresses:", []*cobra.Command{newGateway(env)}},
 		{"See what the kernel does:", []*cobra.Command{newTop(env), newConntrack(env), newPorts(env), newFlows(env), newDrops(env), newProfile(env), newPath(env), newPcap(env), newExporter(env)}},
 		{"Reproduce, measure, predict:", []*cobra.Command{newLab(env), newBench(env), newSimulate(env), newPlan(env)}},

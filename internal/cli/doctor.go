@@ -24,6 +24,8 @@ type doctorVerb struct {
 	from   string
 	// of is whose texts of From are read, where there are several.
 	of string
+	// at is the time in a recording.
+	at moment
 	// memory is what a bundle may take, in MiB.
 	memory uint32
 	trace  bool
@@ -80,6 +82,7 @@ has a defect.
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --from sosreport.tar.xz  # or what other programs printed there, also in a directory
+  natkit doctor --from /var/lib/natkit/record --at 10:15   # what 'natkit record' has of that time
   natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
   natkit doctor --watch --every 30s      # what changes, until Ctrl-C
@@ -107,7 +110,8 @@ has a defect.
 		return d.run(ctx, ns)
 	})
 	addWindow(cmd, &d.window, usualWindow, minWindow)
-	cmd.Flags().Var(into(&d.from, notEmpty("a file")), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
+	cmd.Flags().Var(into(&d.from, notEmpty("a file")), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', a recording of 'natkit record', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
+	addAt(cmd, &d.at, "with --from and a directory of 'natkit record': diagnose the `TIME` 10:15, 2026-11-20T10:15:00, -2h, …")
 	cmd.Flags().StringVar(&d.of, "of", "", "with --from and texts of several hosts or network namespaces: those of `HOST[/NETNS]`")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
@@ -131,6 +135,7 @@ has a defect.
 	cmd.MarkFlagsMutuallyExclusive("rules", "from")
 	requires(cmd, "max-memory", "from")
 	requires(cmd, "of", "from")
+	requires(cmd, "at", "from")
 	for _, change := range []string{"yes", "confirm", "persist"} {
 		requires(cmd, change, "fix")
 	}
@@ -303,7 +308,7 @@ func (d *doctorVerb) runFrom(ctx context.Context) error {
 }
 
 func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
-	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, at: d.at, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
 		if d.env.numeric {
 			rec.Last().Names, rec.First().Names = nil, nil
 		}

@@ -23,6 +23,8 @@ type recorded struct {
 	host string
 	// memory is what it may take, in bytes.
 	memory int64
+	// at is the time in a recording of 'natkit record'.
+	at moment
 }
 
 // readRecorded reads it, of a bundle with several network namespaces the first one; - is standard input.
@@ -55,6 +57,15 @@ func (e *Env) eachRecorded(ctx context.Context, r recorded, each func(*snapshot.
 	fn := func(rec *snapshot.Recording) error {
 		rec.Elsewhere = true
 		return each(rec)
+	}
+	if r.name != "-" && isRing(r.name) {
+		if r.host != "" {
+			return usagef("--of %s: %s is a recording of 'natkit record', which is of one host", r.host, r.name)
+		}
+		return e.recordedAt(ctx, r, fn)
+	}
+	if r.at.given {
+		return usagef("--at: %s is not a directory of 'natkit record'; a bundle has one time alone", r.name)
 	}
 	if info, err := os.Stat(r.name); err == nil && info.IsDir() && r.name != "-" {
 		return r.texts(directory(ctx, r.name), nil, fn)

@@ -41,6 +41,7 @@ func newFlows(*Env) *cobra.Command           { return linuxVerb("flows") }
 func newLab(*Env) *cobra.Command             { return linuxVerb("lab") }
 func newPath(*Env) *cobra.Command            { return linuxVerb("path") }
 func newProfile(*Env) *cobra.Command         { return linuxVerb("profile") }
+func newRecordMark(*Env) *cobra.Command      { return linuxVerb("mark") }
 func newSnapshot(*Env) *cobra.Command        { return linuxVerb("snapshot") }
 func newSysctl(*Env) *cobra.Command          { return linuxVerb("sysctl") }
 func newTop(*Env) *cobra.Command             { return linuxVerb("top") }
@@ -56,6 +57,13 @@ func newGatewayRun(*Env) *cobra.Command      { return linuxVerb("run") }
 func newGatewaySet(*Env) *cobra.Command      { return linuxVerb("set") }
 func newGatewayStatus(*Env) *cobra.Command   { return linuxVerb("status") }
 func newGatewayUndo(*Env) *cobra.Command     { return linuxVerb("undo") }
+
+// addRecorder has the verb say that it records on Linux alone; what reads recordings is below it.
+func addRecorder(_ *Env, cmd *cobra.Command) {
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return needsLinux("record a host", "copy the directory of 'natkit record' from there, and use 'natkit record show DIR'")
+	}
+}
 
 // hostFlags choose a host's namespaces, or change the host. A gateway's file is always checked offline.
 var hostFlags = []string{"netns", "pid", "for", "watch", "every", "exec", "exec-time", "trace", "fix", "all-netns", "yes", "confirm", "persist", "offline"}

@@ -91,7 +91,7 @@ func (b *Bundle) Record(ctx context.Context, o RecordOptions) (*snapshot.Recordi
 				return nil, false, err
 			}
 		}
-		current = newRecorder(src, b, i, o.Owner)
+		current = newRecorder(src, b, place{b.recordings, i}, o.Owner)
 		more := o.more(ctx, i)
 		current.head.More = more && i > 0
 		if i > 0 {

@@ -263,7 +263,7 @@ func BenchmarkBundleMillion(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range 2 {
-		src := newRecorder(&fixture{}, w, i, nil)
+		src := newRecorder(&fixture{}, w, place{w.recordings, i}, nil)
 		src.source = &listed{n: i * 1_000_000}
 		observe(b.Context(), src, 1<<30, always(nil))
 		if err := src.end(); err != nil {

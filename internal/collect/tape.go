@@ -94,7 +94,7 @@ func askedStruct(name string) string      { return "struct " + name }
 // recorder passes on a source's answers and writes them into a bundle.
 type recorder struct {
 	source
-	bundle *Bundle
+	bundle members
 	place
 	head head
 	tail tail
@@ -107,8 +107,14 @@ type recorder struct {
 	err error
 }
 
-func newRecorder(src source, b *Bundle, index int, owner *snapshot.Owner) *recorder {
-	return &recorder{source: src, bundle: b, place: place{b.recordings, index},
+// members takes what a recorder writes.
+type members interface {
+	add(name string, data []byte) error
+	addJSON(name string, v any) error
+}
+
+func newRecorder(src source, to members, at place, owner *snapshot.Owner) *recorder {
+	return &recorder{source: src, bundle: to, place: at,
 		head: head{
 			Owner:  owner,
 			Clocks: map[string]instant{}, Lists: map[string][]string{},

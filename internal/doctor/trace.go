@@ -17,9 +17,9 @@ import (
 	"github.com/natkit/natkit/internal/tap"
 )
 
-// flowSample is the interval at which the flow of a drop is read: it costs the dropping
+// FlowSample is the interval at which the flow of a drop is read: it costs the dropping
 // CPU 6 ns a drop on average, and shows who is concerned at 20 drops a second.
-const flowSample = 8
+const FlowSample = 8
 
 // Bounds of what a trace lists; sums are of all. Most of the rest are single packets.
 const (
@@ -48,7 +48,7 @@ type TraceOptions struct {
 func Trace(ns *netns.Handle) func(context.Context, *snapshot.Snapshot) (stop func() snapshot.Trace) {
 	return func(ctx context.Context, before *snapshot.Snapshot) func() snapshot.Trace {
 		began := time.Now()
-		t := StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Answers: mayReject(before), Follow: true, FlowSample: flowSample})
+		t := StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Answers: mayReject(before), Follow: true, FlowSample: FlowSample})
 		return func() snapshot.Trace {
 			t.linger(ctx, min(time.Since(began), longestLook-time.Since(began)))
 			return t.Stop()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
@@ -102,7 +103,7 @@ func (c *Collector) Run(ctx context.Context) {
 
 // examineAgain examines all network namespaces in turn.
 func (c *Collector) examineAgain(ctx context.Context) {
-	pays := doctor.NewPayer(time.Now(), watch.CPUTime())
+	pays := watch.NewPayer(doctor.WatchShare, doctor.WatchCredit, time.Now(), watch.CPUTime())
 	for next := time.Duration(0); c.wait(ctx, next); {
 		table := c.examine(ctx)
 		if next == 0 { // nothing is compared yet
@@ -230,7 +231,7 @@ func (c *Collector) find() error {
 		return fmt.Errorf("find network namespaces: %w", err)
 	}
 	// One that nothing but a descriptor keeps may be kept by natkit alone.
-	found = slices.DeleteFunc(found, func(f netns.Found) bool { return f.Inode != own && collect.OwnerOf(f).Held })
+	found = slices.DeleteFunc(found, func(f netns.Found) bool { return f.Inode != own && read.OwnerOf(f).Held })
 	if i := slices.IndexFunc(found, func(f netns.Found) bool { return f.Inode == own }); i > 0 {
 		found[0], found[i] = found[i], found[0]
 	}

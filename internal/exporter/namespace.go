@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
@@ -63,7 +64,7 @@ func open(f netns.Found, own uint64, b watch.Budget) (*namespace, error) {
 		return nil, err
 	}
 	defer h.Close()
-	owner := collect.OwnerOf(f)
+	owner := read.OwnerOf(f)
 	name := owner.Name()
 	if name == "" {
 		name = fmt.Sprintf("inode %d", f.Inode)

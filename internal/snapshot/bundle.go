@@ -128,12 +128,13 @@ type BundleReader struct {
 	// last is the name of the last member that was read.
 	last string
 	// again is what Unread gave back.
-	again *member
+	again *BundleMember
 }
 
-type member struct {
-	name string
-	data []byte
+// BundleMember is one file of a bundle.
+type BundleMember struct {
+	Name string
+	Data []byte
 }
 
 // NewBundleReader reads the beginning of a bundle. It fails where r is none, or
@@ -196,7 +197,7 @@ func foreign(err error) error {
 
 // Unread makes Next return a member once more, and charge it then.
 func (b *BundleReader) Unread(name string, data []byte) {
-	b.again = &member{name, data}
+	b.again = &BundleMember{name, data}
 	b.left += int64(len(data))
 }
 
@@ -205,10 +206,10 @@ func (b *BundleReader) Unread(name string, data []byte) {
 func (b *BundleReader) Next() (name string, data []byte, err error) {
 	if m := b.again; m != nil {
 		b.again = nil
-		if err := b.Charge(int64(len(m.data))); err != nil {
-			return "", nil, fmt.Errorf("%s: %w", m.name, err)
+		if err := b.Charge(int64(len(m.Data))); err != nil {
+			return "", nil, fmt.Errorf("%s: %w", m.Name, err)
 		}
-		return m.name, m.data, nil
+		return m.Name, m.Data, nil
 	}
 	name, data, err = b.member()
 	if err != nil {

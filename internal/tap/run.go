@@ -24,12 +24,25 @@ type Watcher interface {
 // feeds rest at times. stop returns the first error.
 func (s *Source) Watch(ctx context.Context, w Watcher) (stop func() error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
-	ended := make(chan error, 1)
-	go func() { ended <- s.turns(ctx, w) }()
+	ended := s.watch(ctx, w, pause)
 	return func() error { cancel(); return <-ended }
 }
 
-func (s *Source) turns(ctx context.Context, w Watcher) error {
+// WatchEvery is Watch with another interval and no end but stop: for a watcher that keeps up with its feeds by their
+// samples.
+func (s *Source) WatchEvery(ctx context.Context, w Watcher, every time.Duration) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := s.watch(ctx, w, every)
+	return func() error { cancel(); return <-ended }
+}
+
+func (s *Source) watch(ctx context.Context, w Watcher, every time.Duration) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.turns(ctx, w, every) }()
+	return ended
+}
+
+func (s *Source) turns(ctx context.Context, w Watcher, every time.Duration) error {
 	known := 0
 	for {
 		pauses, wait, err := s.turn()
@@ -43,7 +56,7 @@ func (s *Source) turns(ctx context.Context, w Watcher) error {
 		select {
 		case <-ctx.Done():
 			return s.see(w, false)
-		case <-time.After(max(wait, pause)):
+		case <-time.After(max(wait, every)):
 		}
 	}
 }

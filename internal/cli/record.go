@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/record"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// newRecord is the verb record: the recorder, and what reads its recordings on any system.
+func newRecord(env *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "record",
+		Short: "flight recorder: keep the last hours on disk, to be diagnosed afterwards",
+		Long: `Record all that doctor reads into a bounded ring on disk, every few seconds, until
+interrupted; 'natkit doctor --from DIR --at 10:15' then has the findings that doctor would
+have had at 10:15, here or on another machine.
+
+The ring also has what the kernel drops, by place and reason, and the headers of SYNs, FINs,
+RSTs and ICMP, without payload, at most some 200 a second on average: beyond that a sample of
+the connections, and what was not kept is counted. It never takes more than --ring on the
+disk; the oldest part makes room. Where the disk is full that is reported, and recording goes
+on when there is room. What was recorded survives kill -9; a loss of power costs at most the
+last 12 snapshots.
+
+A trigger keeps the minutes around it in DIR/kept, beside the ring: a bundle of that moment,
+the minutes before and after as a ring of their own, and the headers as pcapng. It is a finding
+of a severity (--on), a counter (--when), or 'natkit record mark'. The same one triggers again
+after 15 minutes. --keep of them are kept, with at most --ring bytes in all; the oldest go.
+
+It takes 1 % of a CPU at most, or snapshots come later; nothing subscribes to events of
+connections, and at most some 4,000 entries of the table are read each time. Requires
+CAP_NET_ADMIN; drops CAP_BPF and CAP_PERFMON, headers CAP_NET_RAW. What cannot be had is
+reported, and the rest goes on.
+
+Exit codes: 0 interrupted or terminated, as it ends no other way, 1 error, 2 usage.`,
+		Example: `  sudo natkit record
+  sudo natkit record --ring 1G --every 2s --on warning
+  sudo natkit record --when 'insert_failed > 10/s' --before 10m --after 5m
+  sudo natkit record --netns gw --dir /var/lib/natkit/record-gw
+  sudo natkit record mark 'users call'   # keep these minutes
+  natkit record show                     # what there is
+  sudo natkit doctor --from /var/lib/natkit/record --at 10:15`,
+		Annotations: runsItself,
+		Args:        takes,
+	}
+	addRecorder(env, cmd)
+	cmd.AddCommand(newRecordMark(env), newRecordShow(env), newRecordList(env), newRecordExport(env))
+	return cmd
+}
+
+// recordDir is where rings are unless another directory is given.
+func recordDir(env *Env) string {
+	if state := env.Getenv(journal.StateDirEnv); state != "" {
+		return filepath.Join(state, filepath.Base(record.DefaultDir))
+	}
+	return record.DefaultDir
+}
+
+func newRecordShow(env *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [DIR]",
+		Short: "show what is in a recording: time span, marks, triggers, gaps, size",
+		Long: `Show what is in a recording, and check every part of it: the time span, how many
+snapshots, headers of packets and drops, marks and triggers, gaps in which nothing was
+recorded, and damaged parts. DIR is the directory of 'natkit record', a copy of it from
+another host, or one below its kept.`,
+		Example: `  natkit record show
+  natkit record show /tmp/gateway-3/record
+  natkit record show --json | jq -r '.gaps[].why'`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := recordArg(env, args)
+			c, err := contentsOf(dir)
+			if err != nil {
+				return err
+			}
+			return env.print(report.Recorded{Contents: c, Dir: dir})
+		},
+	}
+	env.addJSON(cmd, ring.ContentsSchema)
+	return cmd
+}
+
+func newRecordList(env *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list [DIR]",
+		Short: "list what triggers kept, with the directory and size of each",
+		Long: `List what the triggers of a recording kept, the oldest first: when, what, and the
+directory with the bundle, the minutes around it, and the headers of packets.`,
+		Example: `  natkit record list
+  natkit record list --json | jq -r '.kept[].dir'`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := recordArg(env, args)
+			kept, err := record.List(dir)
+			if err != nil {
+				return fmt.Errorf("list %s: %w", dir, err)
+			}
+			return env.print(report.KeptList{Schema: record.ListSchema, Kept: kept})
+		},
+	}
+	env.addJSON(cmd, record.ListSchema)
+	return cmd
+}
+
+func newRecordExport(env *Env) *cobra.Command {
+	var at moment
+	var output string
+	var packets bool
+	var before, after time.Duration
+	cmd := &cobra.Command{
+		Use:   "export [DIR]",
+		Short: "write a bundle, or headers of packets, of a time in a recording",
+		Long: `Write what 'natkit snapshot' would have written at a time, for 'natkit doctor --from'
+and 'natkit diff': a tar.gz of the two snapshots nearest to it. With --packets it is the
+headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wireshark.`,
+		Example: `  natkit record export --at 10:15 -o at-ten.tar.gz
+  natkit record export /tmp/gateway-3/record --at -2h --packets --before 1m -o at.pcapng`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := recordArg(env, args)
+			r, err := openRing(dir)
+			if err != nil {
+				return err
+			}
+			when, err := momentIn(r, dir, at)
+			if err != nil {
+				return err
+			}
+			write := func(w io.Writer) error { return record.Bundle(w, r, when, env.Version) }
+			if packets {
+				write = func(w io.Writer) error {
+					return ring.WritePcapng(w, r, when.Add(-before), when.Add(after), env.Version)
+				}
+			}
+			if output == "-" {
+				err = write(env.Stdout)
+			} else {
+				err = writeWhole(output, 0o600, write)
+			}
+			if err != nil {
+				return fmt.Errorf("export from %s: %w", dir, err)
+			}
+			return nil
+		},
+	}
+	addAt(cmd, &at, "the time `TIME`: 10:15, 2026-11-20T10:15:00, -2h")
+	cmd.Flags().VarP(into(&output, notEmpty("a file")), "output", "o", "write to this `FILE`, - for stdout")
+	cmd.Flags().BoolVar(&packets, "packets", false, "write headers of packets, as pcapng, instead of a bundle")
+	before, after = time.Minute, time.Minute
+	cmd.Flags().Var(period(&before, 0, 24*time.Hour), "before", "with --packets: how long before the time")
+	cmd.Flags().Var(period(&after, 0, 24*time.Hour), "after", "with --packets: how long after the time")
+	requires(cmd, "before", "packets")
+	requires(cmd, "after", "packets")
+	for _, name := range []string{"at", "output"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	return cmd
+}
+
+// addAt adds --at.
+func addAt(cmd *cobra.Command, at *moment, usage string) {
+	cmd.Flags().Var(into(at, parseMoment), "at", usage)
+}
+
+// recordArg is the directory that an argument names, or the usual one.
+func recordArg(env *Env, args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return recordDir(env)
+}
+
+// openRing opens the recording in a directory.
+func openRing(dir string) (*ring.Ring, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("read the recording: %w", err)
+	}
+	r, err := ring.Open(os.DirFS(dir))
+	if err != nil {
+		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+	}
+	return r, nil
+}
+
+func contentsOf(dir string) (*ring.Contents, error) {
+	r, err := openRing(dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.Contents()
+	if err != nil {
+		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+	}
+	return c, nil
+}
+
+// momentIn resolves a time in a recording; without one it is that of the trigger, in a directory of what was kept, or
+// zero.
+func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
+	if !at.given {
+		kept, err := record.Trigger(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return time.Time{}, nil
+		}
+		if err != nil {
+			return time.Time{}, malformed(fmt.Errorf("read %s: %w", dir, err))
+		}
+		return kept.At.Local(), nil
+	}
+	_, newest, err := r.Newest()
+	if err != nil {
+		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+	}
+	return at.resolve(newest.Wall, time.Now()), nil
+}
+
+// isRing reports whether a name is that of a directory of 'natkit record'.
+func isRing(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir() && ring.Is(os.DirFS(name))
+}
+
+// recordedAt reads the recording that a diagnosis would have compared at a time.
+func (e *Env) recordedAt(_ context.Context, r recorded, fn func(*snapshot.Recording) error) error {
+	from, err := openRing(r.name)
+	if err != nil {
+		return err
+	}
+	at, err := momentIn(from, r.name, r.at)
+	if err != nil {
+		return err
+	}
+	rec, err := record.Diagnosable(from, at, snapshot.NewBudget(r.memory))
+	if err != nil {
+		return malformed(fmt.Errorf("read the recording in %s: %w", r.name, err))
+	}
+	e.note("compared: the snapshots of %s and %s", rec.First().TakenAt.Local().Format(time.RFC3339), cmp.Or(rec.Last().TakenAt.Local()).Format("15:04:05"))
+	return fn(rec)
+}

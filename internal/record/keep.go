@@ -1,0 +1,181 @@
+//go:build linux
+
+package record
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/ring"
+)
+
+// mostPending bounds triggers that wait for their minutes.
+const mostPending = 16
+
+// pending is a trigger whose minutes are not over.
+type pending struct {
+	at    ring.Stamp
+	due   time.Time
+	event ring.Event
+}
+
+// keeper keeps the minutes around triggers.
+type keeper struct {
+	Options
+	waiting []pending
+}
+
+func (k *keeper) add(p pending) {
+	if len(k.waiting) < mostPending {
+		k.waiting = append(k.waiting, p)
+	}
+}
+
+// clean removes what a recorder that was killed has left.
+func (k *keeper) clean() {
+	left, _ := filepath.Glob(filepath.Join(k.Dir, keptDir, partial+"*"))
+	for _, dir := range left {
+		os.RemoveAll(dir)
+	}
+	disk.RemoveLeftovers(filepath.Join(k.Dir, marksDir))
+}
+
+// keepDue keeps what is due.
+func (r *recorder) keepDue(now time.Time, at ring.Stamp) error {
+	for len(r.keeper.waiting) > 0 && !now.Before(r.keeper.waiting[0].due) {
+		if err := r.keepNext(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepAll keeps what waits, with what there is of the minutes after it.
+func (r *recorder) keepAll(at ring.Stamp) error {
+	for len(r.keeper.waiting) > 0 {
+		if err := r.keepNext(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recorder) keepNext(at ring.Stamp) error {
+	p := r.keeper.waiting[0]
+	r.keeper.waiting = r.keeper.waiting[1:]
+	dir, err := r.keeper.keep(p)
+	if err != nil {
+		r.Note(fmt.Errorf("keep the minutes around %s: %w", p.at.Wall.Format(time.RFC3339), err))
+		return nil
+	}
+	r.end.Kept++
+	return r.event(at, ring.Event{Event: ring.EventKept, Text: p.event.Text, ID: p.event.ID, Severity: p.event.Severity, Kept: dir})
+}
+
+// keep copies the minutes into a directory of their own, which appears whole.
+func (k *keeper) keep(p pending) (dir string, err error) {
+	from, to := p.at.Wall.Add(-k.Before), p.at.Wall.Add(k.After)
+	r, err := ring.Open(os.DirFS(k.Dir))
+	if err != nil {
+		return "", err
+	}
+	if err := k.makeRoom(r.Bytes(from, to)); err != nil {
+		return "", err
+	}
+	base := filepath.Join(k.Dir, keptDir)
+	temp, err := os.MkdirTemp(base, partial)
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp) // fails after the rename, as it should
+	w := Why{Schema: WhySchema, At: p.at.Wall, Event: p.event, From: from, To: to}
+	if err := put(filepath.Join(temp, ringName), func(out io.Writer) (err error) {
+		w.Snapshots, err = r.Copy(out, from, to)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	var missing []error
+	missing = append(missing, put(filepath.Join(temp, bundleName), func(out io.Writer) error {
+		return Bundle(out, r, p.at.Wall, k.Version)
+	}))
+	if k.Packets {
+		missing = append(missing, put(filepath.Join(temp, packetsName), func(out io.Writer) error {
+			return ring.WritePcapng(out, r, from, to, k.Version)
+		}))
+	}
+	if err := errors.Join(missing...); err != nil {
+		w.Missing = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	data, err := json.MarshalIndent(w, "", " ")
+	if err == nil {
+		err = put(filepath.Join(temp, whyName), disk.Text(append(data, '\n')))
+	}
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(base, keptName(p))
+	for n := 2; exists(dir); n++ {
+		dir = filepath.Join(base, fmt.Sprintf("%s-%d", keptName(p), n))
+	}
+	return dir, cmp.Or(os.Rename(temp, dir), disk.SyncDir(base))
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
+
+// put writes a file; one that could not be written is not there.
+func put(name string, write func(io.Writer) error) error {
+	return disk.Create(name, 0o600, write)
+}
+
+// keptName has the time of the trigger first, so that names are in the order of time.
+func keptName(p pending) string {
+	what := cmp.Or(p.event.ID, p.event.Event)
+	if p.event.ID == "" && p.event.Event == ring.EventTrigger {
+		what = "when"
+	}
+	return p.at.Wall.UTC().Format("20060102T150405Z") + "-" + what
+}
+
+// makeRoom removes the oldest of what was kept, so that one more is within the bounds of their number, and of their size.
+func (k *keeper) makeRoom(bytes int64) error {
+	base := filepath.Join(k.Dir, keptDir)
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return err
+	}
+	type one struct {
+		path string
+		size int64
+	}
+	var all []one
+	total := bytes
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			o := one{filepath.Join(base, e.Name()), sizeOf(filepath.Join(base, e.Name()))}
+			all = append(all, o)
+			total += o.size
+		}
+	}
+	slices.SortFunc(all, func(a, b one) int { return cmp.Compare(a.path, b.path) })
+	for len(all) > 0 && (len(all) >= k.Keep || total > k.Most) {
+		if err := os.RemoveAll(all[0].path); err != nil {
+			return err
+		}
+		total -= all[0].size
+		all = all[1:]
+	}
+	if total > k.Most {
+		return fmt.Errorf("they have %d bytes, and what is kept at most %d; raise --ring", bytes, k.Most)
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+//go:build linux
+
+package record
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/watch"
+	"golang.org/x/sys/unix"
+)
+
+// Options specify a recording.
+type Options struct {
+	// Netns is the namespace; nil is the one natkit runs in.
+	Netns *netns.Handle
+	// Dir is the ring's; it is made where it is missing, for its owner alone.
+	Dir string
+	// Most is what the ring takes on the disk at most, and what is kept as much again.
+	Most int64
+	// Every is the time from one snapshot to the next. It becomes longer where they cost more than their share of a CPU.
+	Every time.Duration
+	// On is the severity from which findings trigger; 0 for none. When are conditions of counters that do.
+	On   diagnose.Severity
+	When []Condition
+	// Before and After are how much is kept around a trigger, Keep how many times at most.
+	Before, After time.Duration
+	Keep          int
+	// Packets has headers of packets recorded, Drops what the kernel drops.
+	Packets, Drops bool
+	// Outcomes is how often the connections of services are followed, from one snapshot to the next: whether they are
+	// answered, and where they are lost; 0 for never.
+	Outcomes time.Duration
+	Version  string
+	// Event receives what happens; its error ends the recording.
+	Event func(ring.RecordedEvent) error
+	// Note receives what cannot be done, a line each; the recording goes on.
+	Note func(error)
+
+	// unpaced is for tests, which cannot wait for the share of a CPU.
+	unpaced bool
+}
+
+// share is the part of one CPU that the recorder may take; credit is what it saves up for snapshots that cost more, as
+// key snapshots do.
+const (
+	share  = 0.01
+	credit = 300 * time.Millisecond
+)
+
+// tableBudget is for the connection table: with the rest of a snapshot, and its compression, it is within share. Most
+// bounds what the ring grows by.
+var tableBudget = watch.Budget{Share: 0.003, Least: 1024, First: 2048, Most: 4096}
+
+// End is what a recording ends with.
+type End struct {
+	Snapshots uint64
+	// Lost could not be written.
+	Lost uint64
+	// Kept is how many times the minutes around a trigger were kept.
+	Kept    int
+	Bytes   int64
+	Seconds float64
+	CPU     time.Duration
+}
+
+// Run records until ctx ends.
+func Run(ctx context.Context, o Options) (*End, error) {
+	if err := makeDir(o.Dir); err != nil {
+		return nil, err
+	}
+	lock, err := disk.TryLock(filepath.Join(o.Dir, lockName))
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		lock.Close()
+		return nil, fmt.Errorf("record into %s: another natkit record is writing there; stop it, or give another --dir", o.Dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record into %s: %w", o.Dir, err)
+	}
+	defer lock.Close()
+	r, err := begin(o)
+	if err != nil {
+		return nil, fmt.Errorf("record into %s: %w", o.Dir, err)
+	}
+	err = r.run(ctx)
+	return &r.end, cmp.Or(err, r.close())
+}
+
+const lockName = "lock"
+
+// makeDir makes the ring's directory, which other users must not read: it has addresses of connections.
+func makeDir(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, marksDir), 0o700)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, keptDir), 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("make the directory of the recording: %w; give one that you may write to with --dir", err)
+	}
+	return nil
+}
+
+// recorder is a recording under way.
+type recorder struct {
+	Options
+	series  *collect.Series
+	budget  watch.Budget
+	tracker *diagnose.Tracker
+	writer  *ring.Writer
+	drops   *dropCounter
+	packets *packetTap
+	outcomes
+	keeper keeper
+	end    End
+	began  time.Time
+	// failing is why the last snapshot could not be written; it is reported once.
+	failing string
+	// again is when each trigger triggers again.
+	again map[string]time.Time
+}
+
+func begin(o Options) (r *recorder, err error) {
+	host, _ := os.Hostname() // the ring does without
+	r = &recorder{Options: o, series: collect.NewSeries(collect.Options{Netns: o.Netns}), budget: tableBudget,
+		tracker: diagnose.NewTracker(), began: time.Now(), again: map[string]time.Time{}}
+	r.budget.Interval = o.Every
+	r.keeper = keeper{Options: o}
+	h := ring.Header{WrittenBy: o.Version, Host: host, Run: rand.Text(), StartedAt: r.began.UTC(), EverySeconds: o.Every.Seconds()}
+	if o.Netns != nil {
+		h.Netns = o.Netns.Name()
+	}
+	r.keeper.clean()
+	if r.writer, err = ring.NewWriter(store{o.Dir}, ring.Options{Most: o.Most, Header: h}); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *recorder) run(ctx context.Context) error {
+	r.startTraces(ctx)
+	// The start is not paid for: programs are loaded, and the kernel's types are read.
+	if err := r.snapshot(ctx); err != nil {
+		return err
+	}
+	pays := watch.NewPayer(share, credit, time.Now(), watch.CPUTime())
+	for next := r.Every; wait(ctx, next); {
+		began := time.Now()
+		if err := r.snapshot(ctx); err != nil {
+			return err
+		}
+		due := pays.Due(time.Now(), watch.CPUTime(), 0)
+		if next = r.Every - time.Since(began); !r.unpaced {
+			next = max(next, due)
+		}
+	}
+	return nil
+}
+
+// wait reports whether the time passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// snapshot takes one, writes it, and sees to what triggers.
+func (r *recorder) snapshot(ctx context.Context) error {
+	enough, most := r.budget, r.budget.Entries()
+	trace := r.followed()
+	take, err := r.series.Take(ctx, collect.TakeOptions{Trace: trace, Meter: watch.CPUTime, Enough: func(read int64, cost time.Duration) bool {
+		return read >= most || enough.Exceeded(read, cost)
+	}})
+	if err != nil {
+		return err
+	}
+	r.budget.Spent(time.Now(), take.TableCost, take.EntriesRead)
+	at := stamp(take.Snapshot)
+	r.write(at, take)
+	if err := r.triggers(at, take); err != nil {
+		return err
+	}
+	r.follow(ctx)
+	return r.keepDue(time.Now(), at)
+}
+
+func stamp(s *snapshot.Snapshot) ring.Stamp {
+	return ring.Stamp{Wall: s.TakenAt, Uptime: time.Duration(s.UptimeSeconds * float64(time.Second))}
+}
+
+// write adds a snapshot and what was traced to the ring. A full disk is no end: what is missing is counted in the ring.
+func (r *recorder) write(at ring.Stamp, take *collect.Take) {
+	err := r.writer.Snapshot(at, take.Members)
+	if err != nil {
+		r.end.Lost++
+	} else {
+		r.end.Snapshots++
+	}
+	err = cmp.Or(err, r.writeTraces(at))
+	switch {
+	case err == nil && r.failing != "":
+		r.failing = ""
+		r.Note(errors.New("the recording goes on"))
+	case err != nil && r.failing == "":
+		r.failing = err.Error()
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			err = fmt.Errorf("%w; the recording goes on when there is room", err)
+		}
+		r.Note(err)
+	}
+}
+
+// event adds one to the ring and reports it.
+func (r *recorder) event(at ring.Stamp, e ring.Event) error {
+	if err := r.writer.Event(at, e); err != nil {
+		r.Note(err)
+	}
+	return r.Event(ring.RecordedEvent{At: at.Wall, Event: e})
+}
+
+func (r *recorder) close() error {
+	now := ring.Stamp{Wall: time.Now().UTC(), Uptime: uptime()}
+	r.stopTraces()
+	err := cmp.Or(r.takeMarks(now), r.keepAll(now))
+	err = cmp.Or(err, r.writer.Event(now, ring.Event{Event: ring.EventEnded}))
+	r.end.Bytes, r.end.Seconds, r.end.CPU = r.writer.Used(), time.Since(r.began).Seconds(), watch.CPUTime()
+	return cmp.Or(err, r.writer.Close())
+}
+
+// uptime reads CLOCK_MONOTONIC, as snapshots have it.
+func uptime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail with this clock
+	return time.Duration(ts.Nano())
+}
+
+// store is a directory.
+type store struct{ dir string }
+
+func (s store) Sizes() (map[string]int64, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	sizes := map[string]int64{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			sizes[e.Name()] = info.Size()
+		}
+	}
+	return sizes, nil
+}
+
+func (s store) Create(name string) (ring.File, error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := disk.SyncDir(s.dir); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return segment{f}, nil
+}
+
+func (s store) Remove(name string) error {
+	err := os.Remove(filepath.Join(s.dir, name))
+	if errors.Is(err, fs.ErrNotExist) { // a person has removed it
+		return nil
+	}
+	return err
+}
+
+// segment is a file that is appended to.
+type segment struct{ *os.File }
+
+func (s segment) Truncate(size int64) error {
+	if err := s.File.Truncate(size); err != nil {
+		return err
+	}
+	_, err := s.File.Seek(size, io.SeekStart)
+	return err
+}
+
+// Sync: the size is data, times are not.
+func (s segment) Sync() error { return unix.Fdatasync(int(s.Fd())) }

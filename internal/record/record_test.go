@@ -1,0 +1,529 @@
+//go:build linux
+
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// options are those of a recording that is quick.
+func options(t *testing.T, ns *netns.Handle) Options {
+	return Options{Netns: ns, Dir: filepath.Join(t.TempDir(), "record"), Most: ring.LeastBytes, Every: 100 * time.Millisecond,
+		Before: time.Minute, After: 200 * time.Millisecond, Keep: 10, Version: "test", unpaced: true,
+		Event: func(ring.RecordedEvent) error { return nil }, Note: func(err error) { t.Log(err) }}
+}
+
+// start runs a recorder until stop, which returns what it ended with.
+func start(t *testing.T, o Options) (stop func() *End) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	type result struct {
+		end *End
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		end, err := Run(ctx, o)
+		ended <- result{end, err}
+	}()
+	var once sync.Once
+	var last *End
+	stop = func() *End {
+		once.Do(func() {
+			cancel()
+			r := <-ended
+			if r.err != nil {
+				t.Errorf("record: %v", r.err)
+			}
+			last = r.end
+		})
+		return last
+	}
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// read is the ring in a directory; nil before there is one.
+func read(dir string) *ring.Ring {
+	r, err := ring.Open(os.DirFS(dir))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// waitSnapshots waits until so many more snapshots are there.
+func waitSnapshots(t *testing.T, dir string, more int) *ring.Ring {
+	t.Helper()
+	count := func() int {
+		if r := read(dir); r != nil {
+			return len(r.Snapshots())
+		}
+		return 0
+	}
+	before := count()
+	testutil.Eventually(t, fmt.Sprintf("%d more snapshots", more), func() bool { return count() >= before+more })
+	return read(dir)
+}
+
+// findings are their ids and severities.
+func findings(r *diagnose.Report) (all []string) {
+	for _, f := range r.Findings {
+		all = append(all, f.ID+" "+f.Severity.String())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func diagnosed(t *testing.T, r *ring.Ring, at time.Time) *diagnose.Report {
+	t.Helper()
+	rec, err := Diagnosable(r, at, snapshot.NewBudget(snapshot.DefaultBudget))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := diagnose.Run(rec, diagnose.Rules())
+	return &report
+}
+
+// fullTable is a namespace with as many connections as the host allows, to which clients send more until its end.
+func fullTable(t *testing.T) *netns.Handle {
+	t.Helper()
+	testutil.ShareHost(t)
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error {
+		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
+	})
+	testutil.Nft(t, ns, "add table ip t\nadd chain ip t out { type nat hook output priority -100; }\nadd rule ip t out udp dport 5353 dnat to 198.18.0.1:9\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	t.Cleanup(func() { cancel(); <-ended })
+	usage, err := dump.Count(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := int64(0)
+	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
+			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
+		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
+		i++
+		return i <= usage.Max
+	}); err != nil && i < usage.Max/2 {
+		t.Fatal(err)
+	}
+	go func() {
+		ended <- ns.Do(func() error { return testutil.FloodUDP(ctx, netip.MustParseAddrPort("198.18.0.1:5353"), 2000) })
+	}()
+	return ns
+}
+
+// TestSameFindings: what doctor finds live it finds in the recording of that time, with the same severity; also in what a
+// trigger kept, and in the bundle there.
+func TestSameFindings(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	for name, fault := range map[string]struct {
+		make func(*testing.T) *netns.Handle
+		want string
+	}{
+		"full table": {fullTable, "ct-table-full critical"},
+		"not forwarded": {func(t *testing.T) *netns.Handle {
+			ns, client := testutil.Namespace(t), testutil.Namespace(t)
+			testutil.Veth(t, testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}},
+				testutil.End{Netns: ns, Name: "eth0", Addresses: []string{"198.18.0.1/24"}})
+			testutil.Nft(t, ns, "add table ip nat\nadd chain ip nat pre { type nat hook prerouting priority -100; }\nadd rule ip nat pre tcp dport 80 dnat to 198.18.0.2\n")
+			return ns
+		}, "forwarding-off warning"},
+		"healthy": {func(t *testing.T) *netns.Handle { return testutil.Namespace(t) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := fault.make(t)
+			o := options(t, ns)
+			o.On, o.Every = diagnose.Warning, 300*time.Millisecond
+			stop := start(t, o)
+			waitSnapshots(t, o.Dir, 2)
+			_, live, err := doctor.Look(t.Context(), collect.RecordOptions{Options: collect.Options{Netns: ns}, For: 300 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now()
+			r := waitSnapshots(t, o.Dir, 2)
+			recorded := diagnosed(t, r, at)
+			if diff := cmp.Diff(findings(live), findings(recorded)); diff != "" {
+				t.Errorf("the recording has other findings than doctor had: %s", diff)
+			}
+			if fault.want != "" && !slices.Contains(findings(live), fault.want) {
+				t.Errorf("doctor does not find %s, but %q", fault.want, findings(live))
+			}
+			if fault.want == "" {
+				return
+			}
+			stop()
+			kept, err := List(o.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, _, _ := strings.Cut(fault.want, " ")
+			i := slices.IndexFunc(kept, func(k report.Kept) bool { return k.ID == id })
+			if i < 0 || kept[i].Missing != "" {
+				t.Fatalf("nothing was kept of %s: %+v", id, kept)
+			}
+			part := read(kept[i].Dir)
+			fromPart := diagnosed(t, part, kept[i].At)
+			file, err := os.Open(filepath.Join(kept[i].Dir, bundleName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			rec, err := collect.ReadBundle(file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fromBundle := diagnose.Run(rec, diagnose.Rules())
+			if diff := cmp.Diff(findings(fromPart), findings(&fromBundle)); diff != "" || fromPart.Find(id) == nil {
+				t.Errorf("the bundle and the minutes have different findings, or not %s: %s", id, diff)
+			}
+		})
+	}
+}
+
+// TestMark: a second process marks a moment, whose minutes are kept; without a recorder that is refused.
+func TestMark(t *testing.T) {
+	testutil.NeedRoot(t)
+	o := options(t, testutil.Namespace(t))
+	o.Keep = 2
+	if err := makeDir(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Mark(o.Dir, ""); err == nil || !strings.Contains(err.Error(), "no natkit record is running there") {
+		t.Errorf("without a recorder: %v", err)
+	}
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 2)
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another natkit record is writing there") {
+		t.Errorf("a second recorder: %v", err)
+	}
+	if _, err := Mark(o.Dir, strings.Repeat("x", longestMark+1)); err == nil {
+		t.Error("a mark of any length is taken")
+	}
+	for i := range 3 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestChildMarks$")
+		cmd.Env = append(os.Environ(), "NATKIT_TEST_MARK="+o.Dir, fmt.Sprintf("NATKIT_TEST_TEXT=number %d", i))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		waitSnapshots(t, o.Dir, 1)
+	}
+	// A file that is no mark is noted, and removed.
+	if err := os.WriteFile(filepath.Join(o.Dir, marksDir, "9"+markSuffix), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitSnapshots(t, o.Dir, 5)
+	end := stop()
+	if end.Kept != 3 || end.Lost != 0 {
+		t.Errorf("the end: %+v", end)
+	}
+	kept, err := List(o.Dir)
+	if err != nil || len(kept) != 2 || kept[0].Text != "number 1" || kept[1].Text != "number 2" || kept[0].Snapshots < 2 {
+		t.Errorf("kept: %+v: %v", kept, err)
+	}
+	c, err := read(o.Dir).Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for _, e := range c.Events {
+		events = append(events, e.Event.Event)
+	}
+	slices.Sort(events)
+	if diff := cmp.Diff([]string{"ended", "kept", "kept", "kept", "mark", "mark", "mark"}, events); diff != "" {
+		t.Error(diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(o.Dir, marksDir, "*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestChildMarks is the second process.
+func TestChildMarks(t *testing.T) {
+	dir := os.Getenv("NATKIT_TEST_MARK")
+	if dir == "" {
+		return
+	}
+	if _, err := Mark(dir, os.Getenv("NATKIT_TEST_TEXT")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKilled: a recorder that is killed at any moment leaves a ring that is read, and the next one goes on in it.
+func TestKilled(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := filepath.Join(t.TempDir(), "record")
+	snapshots := 0
+	const kills = 5
+	for i := range kills {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
+		cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir)
+		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitSnapshots(t, dir, 3+5*i)
+		_ = cmd.Process.Kill()
+		if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+			t.Fatalf("it ended before: %s", &out)
+		}
+		r := read(dir)
+		c, err := r.Contents()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Snapshots() {
+			if _, err := r.Members(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.Segments != i+1 || c.Snapshots < snapshots+3 {
+			t.Errorf("after kill %d: %+v", i+1, c)
+		}
+		snapshots = c.Snapshots
+		diagnosed(t, r, time.Time{})
+	}
+	c, err := read(dir).Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	restarted := 0
+	for _, g := range c.Gaps {
+		if g.Why == ring.GapRestarted {
+			restarted++
+		}
+	}
+	if restarted != kills-1 {
+		t.Errorf("%d restarts in %+v", restarted, c.Gaps)
+	}
+}
+
+// TestChildRecords is a recorder that is killed.
+func TestChildRecords(t *testing.T) {
+	dir := os.Getenv("NATKIT_TEST_RECORD")
+	if dir == "" {
+		return
+	}
+	o := options(t, nil)
+	o.Dir, o.Every = dir, time.Millisecond
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFullDisk: on a full disk the recorder says so once, and goes on when there is room; what is missing is in the ring.
+func TestFullDisk(t *testing.T) {
+	testutil.NeedRoot(t)
+	if os.Getenv("NATKIT_TEST_MOUNTS") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+		cmd.Env = append(os.Environ(), "NATKIT_TEST_MOUNTS=own")
+		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	disk := t.TempDir()
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("small", disk, "tmpfs", 0, "size=3m")); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(disk, unix.MNT_DETACH)
+	o := options(t, nil)
+	o.Dir, o.Every = filepath.Join(disk, "record"), 20*time.Millisecond
+	var mutex sync.Mutex
+	var notes []string
+	noted := func() []string {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return slices.Clone(notes)
+	}
+	o.Note = func(err error) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		notes = append(notes, err.Error())
+	}
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 2)
+	ballast := filepath.Join(disk, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+	testutil.Eventually(t, "a full disk is noted", func() bool { return len(noted()) == 1 })
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, "the recording goes on", func() bool { return len(noted()) == 2 })
+	waitSnapshots(t, o.Dir, 2)
+	end := stop()
+	if n := noted(); !strings.Contains(n[0], "no space left on device; the recording goes on when there is room") || n[1] != "the recording goes on" {
+		t.Errorf("noted: %q", n)
+	}
+	c, err := read(o.Dir).Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := uint64(0)
+	for _, e := range c.Events {
+		lost += e.Snapshots
+	}
+	if lost == 0 || lost != end.Lost || len(c.Damaged) > 0 {
+		t.Errorf("%d snapshots are missing in the ring, %d were lost; damaged: %+v", lost, end.Lost, c.Damaged)
+	}
+}
+
+// TestPackets: SYNs, RSTs and ICMP are there without payload, other packets are not.
+func TestPackets(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "ping")
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error { return exec.Command("ip", "link", "set", "lo", "up").Run() })
+	o := options(t, ns)
+	o.Packets, o.Drops = true, true
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 1)
+	testutil.Run(t, ns, "", "ping", "-c", "2", "-i", "0.2", "-s", "1000", "127.0.0.1")
+	kinds := func() map[byte]int {
+		all := map[byte]int{}
+		r := read(o.Dir)
+		for f := range r.All() {
+			if f.Kind != ring.KindPackets {
+				continue
+			}
+			p, err := r.Packets(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range p.List {
+				if len(one.Data) > 80 || one.Interface != "lo" {
+					t.Errorf("%d bytes of a packet of %d on %s", len(one.Data), one.Length, one.Interface)
+				}
+				all[one.Data[9]]++
+			}
+		}
+		return all
+	}
+	testutil.Eventually(t, "headers of ICMP", func() bool { return kinds()[unix.IPPROTO_ICMP] >= 4 })
+	stop()
+}
+
+func TestParseCondition(t *testing.T) {
+	for text, want := range map[string]Condition{
+		"insert_failed > 10/s":           {Name: "insert_failed", Value: 10, PerSecond: true},
+		" TcpExtListenDrops>=0.5/s":      {Name: "TcpExtListenDrops", Value: 0.5, PerSecond: true, AtLeast: true},
+		"nf_conntrack_count > 200000":    {Name: "nf_conntrack_count", Value: 200000},
+		"net.netfilter.nf_conntrack_x>1": {Name: "net.netfilter.nf_conntrack_x", Value: 1},
+	} {
+		want.Text = strings.TrimSpace(text)
+		if got, err := ParseCondition(text); err != nil || got != want {
+			t.Errorf("%q: %+v: %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "drop", "drop < 3", "> 3", "drop > x", "drop > 3 /m", "drop > -1"} {
+		if got, err := ParseCondition(text); err == nil {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}
+
+func TestCondition(t *testing.T) {
+	snap := func(uptime float64, drop, syn uint64, count string) *snapshot.Snapshot {
+		return &snapshot.Snapshot{UptimeSeconds: uptime, ConntrackStat: &snapshot.ConntrackStat{PerCPU: []map[string]uint64{{"drop": drop}}},
+			TCP: &snapshot.TCP{Counters: snapshot.Counters{"TcpExtListenDrops": syn}}, Sysctls: snapshot.Sysctls{"net.netfilter.nf_conntrack_count": count}}
+	}
+	rec := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{snap(10, 5, 1, "100"), snap(14, 45, 1, "180")}}
+	for text, want := range map[string][2]bool{
+		"drop > 9/s": {true, true}, "drop > 10/s": {false, true}, "drop >= 10/s": {true, true}, "drop > 39": {true, true}, "drop > 40": {false, true},
+		"TcpExtListenDrops > 0": {false, true}, "nf_conntrack_count > 179": {true, true}, "nf_conntrack_count > 19/s": {true, true},
+		"nf_conntrack_count > 20/s": {false, true}, "no_such > 0": {false, false},
+	} {
+		c, err := ParseCondition(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, known := c.Holds(rec); holds != want[0] || known != want[1] {
+			t.Errorf("%s: %v, known %v", text, holds, known)
+		}
+	}
+}
+
+// TestWhen: a counter that grows triggers, once, and one that does not exist is noted, once.
+func TestWhen(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t)
+	o := options(t, ns)
+	for _, text := range []string{"Ip6OutNoRoutes >= 0", "no_such_counter > 3/s"} {
+		c, err := ParseCondition(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.When = append(o.When, c)
+	}
+	var notes []string
+	o.Note = func(err error) { notes = append(notes, err.Error()) }
+	var events []string
+	o.Event = func(e ring.RecordedEvent) error {
+		events = append(events, e.Event.Event+" "+e.Text)
+		return nil
+	}
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 8)
+	stop()
+	if diff := cmp.Diff([]string{"trigger Ip6OutNoRoutes >= 0", "kept Ip6OutNoRoutes >= 0"}, events); diff != "" {
+		t.Error(diff)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "no counter or sysctl no_such_counter") {
+		t.Errorf("noted: %q", notes)
+	}
+	kept, err := List(o.Dir)
+	if err != nil || len(kept) != 1 || kept[0].Text != "Ip6OutNoRoutes >= 0" {
+		t.Fatalf("kept: %+v: %v", kept, err)
+	}
+	data, err := os.ReadFile(filepath.Join(kept[0].Dir, whyName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w Why
+	if err := json.Unmarshal(data, &w); err != nil || w.Schema != WhySchema || w.At != kept[0].At {
+		t.Errorf("%s: %v", data, err)
+	}
+}

@@ -1,0 +1,59 @@
+// Package record is the flight recorder: it reads a network namespace again and again into a ring on disk, and keeps the
+// minutes around what triggers it.
+package record
+
+import (
+	"bytes"
+	"io"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// DefaultDir is where rings are.
+const DefaultDir = "/var/lib/natkit/record"
+
+// Bundle writes what 'natkit snapshot' would have written at a time, of the two snapshots nearest to it.
+func Bundle(w io.Writer, r *ring.Ring, at time.Time, version string) error {
+	before, after, err := r.Pair(at)
+	if err != nil {
+		return err
+	}
+	return BundleOf(w, r, version, before, after)
+}
+
+// BundleOf writes a bundle of snapshots, in the order of time.
+func BundleOf(w io.Writer, r *ring.Ring, version string, frames ...*ring.Frame) error {
+	var takes [][]snapshot.BundleMember
+	for _, f := range frames {
+		members, err := r.Members(f)
+		if err != nil {
+			return err
+		}
+		takes = append(takes, members)
+	}
+	return collect.WriteTakes(w, collect.BundleOptions{Version: version}, frames[0].Wall, takes)
+}
+
+// Diagnosable is the recording that a diagnosis at a time would have compared; of the newest snapshots where it is zero.
+func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot.Recording, error) {
+	before, after, err := r.Newest()
+	if !at.IsZero() {
+		before, after, err = r.Pair(at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return RecordingOf(r, budget, before, after)
+}
+
+// RecordingOf reads snapshots as those of a bundle are read.
+func RecordingOf(r *ring.Ring, budget *snapshot.Budget, frames ...*ring.Frame) (*snapshot.Recording, error) {
+	var bundle bytes.Buffer
+	if err := BundleOf(&bundle, r, "", frames...); err != nil {
+		return nil, err
+	}
+	return collect.ReadBundle(&bundle, budget)
+}

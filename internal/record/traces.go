@@ -1,0 +1,309 @@
+//go:build linux
+
+package record
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/bpf/drops"
+	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tap"
+)
+
+// startTraces begins to record what is between snapshots. What cannot be had is noted, and the rest goes on.
+func (r *recorder) startTraces(ctx context.Context) {
+	if r.Drops {
+		var err error
+		if r.drops, err = countDrops(ctx, r.Netns); err != nil {
+			r.Note(fmt.Errorf("drops are not recorded: %w", err))
+		}
+	}
+	if r.Packets {
+		var err error
+		if r.packets, err = tapPackets(ctx, r.Netns); err != nil {
+			r.Note(fmt.Errorf("headers of packets are not recorded: %w", err))
+		}
+	}
+}
+
+// writeTraces adds what was traced since the snapshot before.
+func (r *recorder) writeTraces(at ring.Stamp) error {
+	var failed error
+	if r.drops != nil {
+		switch d, err := r.drops.since(); {
+		case err != nil:
+			r.Note(fmt.Errorf("drops are not recorded any more: %w", err))
+			r.drops.close()
+			r.drops = nil
+		case d != nil:
+			failed = r.writer.Drops(at, d)
+		}
+	}
+	if r.packets != nil {
+		p, err := r.packets.take()
+		if err != nil {
+			r.Note(fmt.Errorf("headers of packets are not recorded any more: %w", err))
+			r.packets.close()
+			r.packets = nil
+		}
+		if len(p.List) > 0 || p.NotKept > 0 || p.Lost > 0 {
+			failed = cmp.Or(failed, r.writer.Packets(at, p))
+		}
+	}
+	return failed
+}
+
+func (r *recorder) stopTraces() {
+	if r.drops != nil {
+		r.drops.close()
+	}
+	if r.packets != nil {
+		r.packets.close()
+	}
+	r.followed()
+}
+
+// outcomes has the connections of services followed now and then, as doctor --trace does: whether they are answered, where
+// they are lost, and what the kernel drops meanwhile.
+type outcomes struct {
+	tracer *doctor.Tracer
+	at     time.Time
+}
+
+// follow begins to follow connections, until the next snapshot, where it is time.
+func (r *recorder) follow(ctx context.Context) {
+	if r.Outcomes == 0 || !r.at.IsZero() && time.Since(r.at) < r.Outcomes {
+		return
+	}
+	r.at = time.Now()
+	r.tracer = doctor.StartTrace(ctx, doctor.TraceOptions{Netns: r.Netns, Drops: true, SYNs: true, Follow: true, FlowSample: doctor.FlowSample})
+}
+
+// followed ends that, and returns what was seen; nil where nothing was followed.
+func (r *recorder) followed() *snapshot.Trace {
+	if r.tracer == nil {
+		return nil
+	}
+	seen := r.tracer.Stop()
+	r.tracer = nil
+	return &seen
+}
+
+// mostSites bounds the places of drops in a frame; their sum is of all.
+const mostSites = 200
+
+// dropCounter counts what the kernel drops, by place and reason.
+type dropCounter struct {
+	tracer *drops.Tracer
+	own    *netns.Handle // where natkit's own namespace is recorded
+	before *snapshot.Drops
+}
+
+func countDrops(ctx context.Context, ns *netns.Handle) (d *dropCounter, err error) {
+	d = &dropCounter{}
+	if ns == nil {
+		if d.own, err = netns.Current(); err != nil {
+			return nil, err
+		}
+		ns = d.own
+	}
+	if d.tracer, err = drops.Start(ctx, drops.Options{Netns: ns, PlacesOnly: true}); err != nil {
+		return nil, errors.Join(err, d.own.Close())
+	}
+	return d, nil
+}
+
+// since returns the drops since the call before; nil for the first.
+func (d *dropCounter) since() (*snapshot.Drops, error) {
+	now, err := d.tracer.Read()
+	before := d.before
+	d.before = now
+	if err != nil || before == nil {
+		return nil, err
+	}
+	later := now.Since(before)
+	later.Sites = later.Sites[:min(len(later.Sites), mostSites)]
+	return later, nil
+}
+
+func (d *dropCounter) close() {
+	_ = d.tracer.Close()
+	_ = d.own.Close()
+}
+
+const (
+	// tapEvery is how often packets are taken: as seldom as the kernel's buffer allows.
+	tapEvery = 200 * time.Millisecond
+	// packetRate is how many headers are kept in a second, on average from one snapshot to the next; beyond, fewer
+	// connections are sampled.
+	packetRate = 200
+	mostSample = 1 << 16
+	// relist is how often interfaces are listed again at most, where one is new.
+	relist = 5 * time.Second
+)
+
+// packetTap keeps the headers of SYNs, FINs, RSTs and ICMP.
+type packetTap struct {
+	ns     *netns.Handle
+	source *tap.Source
+	feed   *tap.Feed
+	stop   func() error
+
+	mu     sync.Mutex // what follows
+	list   []ring.Packet
+	seen   uint64
+	lost   uint64
+	since  time.Time
+	sample int
+	names  map[int]string
+	listed time.Time
+	failed error
+}
+
+func tapPackets(ctx context.Context, ns *netns.Handle) (*packetTap, error) {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see headers"}); err != nil {
+		return nil, err
+	}
+	t := &packetTap{ns: ns, source: tap.OpenSource(ns), since: time.Now(), sample: 1, names: map[int]string{}}
+	var err error
+	if t.feed, err = t.source.Open(false, tap.Samples{1, 1}, func(s tap.Samples) ([]bpf.RawInstruction, error) { return notable(s[0]) }); err != nil {
+		t.source.Close()
+		return nil, err
+	}
+	t.stop = t.source.WatchEvery(ctx, t, tapEvery)
+	return t, nil
+}
+
+// See takes the packets that have come.
+func (t *packetTap) See() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, err := t.feed.Receive(t.keep)
+	t.seen += uint64(n)
+	t.lost += t.feed.Lost()
+	if span := time.Since(t.since); float64(n) > 2*packetRate*tapEvery.Seconds() && float64(t.seen) > packetRate*max(span, time.Second).Seconds() {
+		err = cmp.Or(err, t.resample(t.sample*2))
+	}
+	t.failed = cmp.Or(t.failed, err)
+	return err
+}
+
+// Pause: nothing depends on packets that are not seen.
+func (t *packetTap) Pause() {}
+
+func (t *packetTap) keep(p *tap.Packet) {
+	if len(t.list) >= t.most() {
+		return
+	}
+	at := p.At
+	if at.IsZero() {
+		at = time.Now()
+	}
+	data := p.Data[:ring.HeaderBytes(p.Data)]
+	t.list = append(t.list, ring.Packet{At: at, Interface: t.name(p.Interface), Sent: p.Sent, Length: uint32(ring.TotalBytes(p.Data)), Data: slices.Clone(data)})
+}
+
+// most is how many headers are kept up to now since the last snapshot.
+func (t *packetTap) most() int {
+	return int(packetRate * max(time.Since(t.since), time.Second).Seconds())
+}
+
+// name is that of an interface; its index where it is gone.
+func (t *packetTap) name(index int) string {
+	if name, known := t.names[index]; known {
+		return name
+	}
+	if time.Since(t.listed) > relist {
+		t.listed = time.Now()
+		_ = t.ns.Do(func() error {
+			links, err := socket.Whole(netlink.LinkList)
+			for _, l := range links {
+				t.names[l.Attrs().Index] = l.Attrs().Name
+			}
+			return err
+		})
+	}
+	if name, known := t.names[index]; known {
+		return name
+	}
+	return fmt.Sprintf("if%d", index)
+}
+
+func (t *packetTap) resample(to int) error {
+	if to = min(max(to, 1), mostSample); to == t.sample {
+		return nil
+	}
+	t.sample = to
+	return t.feed.Sample(tap.Samples{to, 1})
+}
+
+// take returns what was kept since the call before. More connections are sampled again where that was little.
+func (t *packetTap) take() (*ring.Packets, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := &ring.Packets{Sample: uint64(t.sample), NotKept: t.seen - uint64(len(t.list)), Lost: t.lost, List: t.list}
+	if few := float64(t.seen) < packetRate/4*time.Since(t.since).Seconds(); few && t.sample > 1 {
+		t.failed = cmp.Or(t.failed, t.resample(t.sample/2))
+	}
+	t.list, t.seen, t.lost, t.since = nil, 0, 0, time.Now()
+	return p, t.failed
+}
+
+func (t *packetTap) close() {
+	_ = t.stop()
+	t.feed.Close()
+	t.source.Close()
+}
+
+// notable keeps SYNs, FINs and RSTs of one in sample pairs of ports, in both directions, and ICMP, as far as they are from
+// or for this host or pass it.
+func notable(sample int) ([]bpf.RawInstruction, error) {
+	v4, v6 := notableOf(4, unix.IPPROTO_ICMP, sample), notableOf(6, unix.IPPROTO_ICMPV6, sample)
+	head := tap.Ends([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_HOST, SkipTrue: tap.Drop},
+		bpf.LoadExtension{Num: bpf.ExtProto},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IPV6, SkipTrue: tap.Drop},
+		bpf.Jump{Skip: uint32(len(v4)) + 2},
+	})
+	// The two ends of head are passed over; its keeping one is never reached.
+	return tap.Assemble(slices.Concat(head, v4, v6))
+}
+
+func notableOf(version int, icmp uint32, sample int) []bpf.Instruction {
+	protocolAt := uint32(9)
+	if version == 6 {
+		protocolAt = 6
+	}
+	return slices.Concat([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: protocolAt, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: icmp, SkipTrue: 1},
+		bpf.RetConstant{Val: tap.KeepBytes},
+	}, tap.Ends(slices.Concat(tap.TCP(version), []bpf.Instruction{
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(frame.SYN | frame.FIN | frame.RST)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: tap.Drop},
+		// The same in both directions.
+		bpf.LoadIndirect{Off: 0, Size: 2},
+		bpf.StoreScratch{Src: bpf.RegA, N: 0},
+		bpf.LoadIndirect{Off: 2, Size: 2},
+		bpf.LoadScratch{Dst: bpf.RegX, N: 0},
+		bpf.ALUOpX{Op: bpf.ALUOpXor},
+	}, tap.Chosen(sample))))
+}

@@ -1,0 +1,255 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ContentsSchema names the JSON form of Contents.
+const ContentsSchema = "natkit.record/1"
+
+// Contents is what is in a ring.
+type Contents struct {
+	Schema string `json:"schema"`
+	Host   string `json:"host,omitempty"`
+	// Netns is the namespace's name; empty for the one natkit ran in.
+	Netns        string  `json:"netns,omitempty"`
+	WrittenBy    string  `json:"written_by,omitempty"`
+	EverySeconds float64 `json:"every_seconds"`
+	// From and To are when the first and the last snapshot was taken, zero without any.
+	From      time.Time `json:"from,omitzero"`
+	To        time.Time `json:"to,omitzero"`
+	Snapshots int       `json:"snapshots"`
+	Bytes     int64     `json:"size_bytes"`
+	Segments  int       `json:"segments"`
+	// Outcomes is how many snapshots have the outcomes of services, the last of them of OutcomesAt.
+	Outcomes   int       `json:"outcomes"`
+	OutcomesAt time.Time `json:"outcomes_at,omitzero"`
+	// Events are marks, triggers, what was kept and what could not be recorded.
+	Events []RecordedEvent `json:"events"`
+	Gaps   []Gap           `json:"gaps"`
+	// Damaged are segments that cannot be read to the end.
+	Damaged []DamagedSegment `json:"damaged"`
+	Packets PacketContents   `json:"packets"`
+	// Dropped is how many packets the kernel dropped between the snapshots; DropsKnown is false where that was not recorded.
+	Dropped    uint64 `json:"packets_dropped"`
+	DropsKnown bool   `json:"packets_dropped_known"`
+}
+
+// RecordedEvent is an Event with its time.
+type RecordedEvent struct {
+	At time.Time `json:"time"`
+	Event
+}
+
+// Gap is a time between two snapshots in which none was recorded, or that the clock skipped or repeated.
+type Gap struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Why  string    `json:"why"`
+}
+
+// Why there is a gap.
+const (
+	GapRestarted  = "the recorder was started again"
+	GapMissing    = "not recorded"
+	GapClockBack  = "the clock was set back"
+	GapClockAhead = "the clock was set ahead"
+)
+
+// DamagedSegment is one that ends before its end.
+type DamagedSegment struct {
+	Segment string `json:"segment"`
+	// TornBytes at its end are of no whole frame.
+	TornBytes int64  `json:"torn_bytes"`
+	Error     string `json:"error,omitempty"`
+}
+
+// PacketContents are the headers of packets in a ring.
+type PacketContents struct {
+	Kept    uint64 `json:"kept"`
+	NotKept uint64 `json:"not_kept"`
+	Lost    uint64 `json:"lost"`
+	// Sampled is the largest number of connections of which one was recorded.
+	Sampled uint64 `json:"sampled"`
+}
+
+// Contents reads what is in the ring, but for the snapshots themselves.
+func (r *Ring) Contents() (*Contents, error) {
+	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Segments: len(r.Segments)}
+	for _, s := range r.Segments {
+		c.Bytes += s.Bytes
+		if s.Err != nil {
+			c.Damaged = append(c.Damaged, DamagedSegment{Segment: s.Name, TornBytes: s.Bytes, Error: s.Err.Error()})
+			continue
+		}
+		c.Host, c.Netns, c.WrittenBy, c.EverySeconds = s.Host, s.Netns, s.WrittenBy, s.EverySeconds
+		if s.Torn > 0 {
+			c.Damaged = append(c.Damaged, DamagedSegment{Segment: s.Name, TornBytes: s.Torn})
+		}
+	}
+	var before *Frame
+	for f := range r.All() {
+		if f.IsSnapshot() {
+			c.add(before, f)
+			before = f
+			continue
+		}
+		if err := c.addOther(r, f); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Contents) add(before, f *Frame) {
+	c.Snapshots++
+	c.To = f.Wall
+	if f.Traced() {
+		c.Outcomes++
+		c.OutcomesAt = f.Wall
+	}
+	if before == nil {
+		c.From = f.Wall
+		return
+	}
+	if why := between(before, f); why != "" {
+		c.Gaps = append(c.Gaps, Gap{before.Wall, f.Wall, why})
+	}
+}
+
+func (c *Contents) addOther(r *Ring, f *Frame) error {
+	switch f.Kind {
+	case KindEvent:
+		e, err := r.Event(f)
+		if err != nil {
+			return err
+		}
+		c.Events = append(c.Events, RecordedEvent{f.Wall, e})
+	case KindPackets:
+		p, err := r.Packets(f)
+		if err != nil {
+			return err
+		}
+		c.Packets.Kept += uint64(len(p.List))
+		c.Packets.NotKept += p.NotKept
+		c.Packets.Lost += p.Lost
+		c.Packets.Sampled = max(c.Packets.Sampled, p.Sample)
+	case KindDrops:
+		d, err := r.Drops(f)
+		if err != nil {
+			return err
+		}
+		c.Dropped, c.DropsKnown = c.Dropped+d.Packets, true
+	}
+	return nil
+}
+
+const (
+	// clockSlack is how far both clocks may be apart between two snapshots.
+	clockSlack = 2 * time.Second
+	// missedFrom is how many times the usual time is a gap. leastGap is one in any case: a recorder that costs too much
+	// waits longer.
+	missedFrom = 3
+	leastGap   = 30 * time.Second
+)
+
+// between is why two snapshots in succession do not follow each other; empty where they do.
+func between(a, b *Frame) string {
+	uptime, wall := b.Uptime-a.Uptime, b.Wall.Sub(a.Wall)
+	switch {
+	case a.segment.Run != b.segment.Run:
+		return GapRestarted
+	case uptime < 0:
+		return GapMissing
+	case wall < uptime-clockSlack:
+		return GapClockBack
+	case wall > uptime+clockSlack:
+		return GapClockAhead
+	case uptime > max(missedFrom*b.segment.every(), leastGap):
+		return GapMissing
+	}
+	return ""
+}
+
+func (s *Segment) every() time.Duration { return time.Duration(s.EverySeconds * float64(time.Second)) }
+
+// ErrTooFew is the error of Pair where a ring has less than two snapshots in succession.
+var ErrTooFew = errors.New("it has no two snapshots in succession, which a diagnosis compares")
+
+// Newest returns the last two snapshots in succession.
+func (r *Ring) Newest() (before, after *Frame, err error) {
+	pairs := r.pairs()
+	if len(pairs) == 0 {
+		return nil, nil, ErrTooFew
+	}
+	last := pairs[len(pairs)-1]
+	return last[0], last[1], nil
+}
+
+// Pair returns the two snapshots in succession of which the second is nearest to a time: what a diagnosis at that time
+// would have compared. Where the clock was set back, so that the time came twice, they are the later ones. It fails where
+// the nearest is further away than a gap.
+func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
+	pairs := r.pairs()
+	if len(pairs) == 0 {
+		return nil, nil, ErrTooFew
+	}
+	away := func(p [2]*Frame) time.Duration { return p[1].Wall.Sub(at).Abs() }
+	nearest := pairs[0]
+	for _, p := range pairs {
+		if away(p) < away(nearest) {
+			nearest = p
+		}
+	}
+	every := nearest[1].segment.every()
+	if away(nearest) > max(missedFrom*every, leastGap) {
+		return nil, nil, r.away(at)
+	}
+	for _, p := range pairs {
+		if away(p) <= away(nearest)+every/2 && p[1].Wall.Sub(p[0].Wall) >= 0 {
+			before, after = p[0], p[1]
+		}
+	}
+	if after == nil {
+		before, after = nearest[0], nearest[1]
+	}
+	return before, after, nil
+}
+
+// pairs are the snapshots in succession.
+func (r *Ring) pairs() (all [][2]*Frame) {
+	var before *Frame
+	for _, f := range r.Snapshots() {
+		if before != nil {
+			if why := between(before, f); why == "" || why == GapClockBack || why == GapClockAhead {
+				all = append(all, [2]*Frame{before, f})
+			}
+		}
+		before = f
+	}
+	return all
+}
+
+// away is the error for a time without snapshots.
+func (r *Ring) away(at time.Time) error {
+	var before, after *Frame
+	for _, f := range r.Snapshots() {
+		if !f.Wall.After(at) && (before == nil || f.Wall.After(before.Wall)) {
+			before = f
+		}
+		if f.Wall.After(at) && (after == nil || f.Wall.Before(after.Wall)) {
+			after = f
+		}
+	}
+	text := func(f *Frame) string { return f.Wall.In(at.Location()).Format(time.RFC3339) }
+	at = at.Truncate(time.Second)
+	switch {
+	case before == nil:
+		return fmt.Errorf("nothing was recorded at %s: the first snapshot is of %s", at.Format(time.RFC3339), text(after))
+	case after == nil:
+		return fmt.Errorf("nothing was recorded at %s: the last snapshot is of %s", at.Format(time.RFC3339), text(before))
+	}
+	return fmt.Errorf("nothing was recorded at %s: the nearest snapshots are of %s and %s", at.Format(time.RFC3339), text(before), text(after))
+}

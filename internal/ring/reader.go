@@ -1,0 +1,424 @@
+package ring
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Frame is one frame of a segment, without its payload.
+type Frame struct {
+	Kind Kind
+	Stamp
+	// Bytes is its size in the segment.
+	Bytes int64
+	// segment and offset are where it is, key is the offset of the snapshot that it needs.
+	segment *Segment
+	offset  int64
+	key     int64
+	flags   byte
+}
+
+// Traced reports whether the outcomes of services are in a snapshot.
+func (f *Frame) Traced() bool { return f.flags&flagTraced != 0 }
+
+// Segment returns the segment of the frame.
+func (f *Frame) Segment() *Segment { return f.segment }
+
+// IsSnapshot reports whether the frame is one.
+func (f *Frame) IsSnapshot() bool { return f.Kind == KindKey || f.Kind == KindDelta }
+
+// Segment is one file of a ring.
+type Segment struct {
+	Name string
+	Header
+	Bytes  int64
+	Frames []Frame
+	// Torn is how many bytes at its end are no whole frame.
+	Torn int64
+	// Err is why nothing of it can be read.
+	Err error
+}
+
+// Ring is a ring that is read. Files of it may be missing.
+type Ring struct {
+	fsys     fs.FS
+	Segments []*Segment
+	// unpacked is the last key snapshot that was unpacked, of that segment and offset.
+	unpacked struct {
+		segment *Segment
+		offset  int64
+		body    []byte
+		members map[string][]byte
+	}
+}
+
+// ErrNone is the error of Open where there is no segment.
+var ErrNone = errors.New("no recording of 'natkit record' (*" + Suffix + ")")
+
+// Is reports whether a directory has segments.
+func Is(fsys fs.FS) bool {
+	names, err := names(fsys)
+	return err == nil && len(names) > 0
+}
+
+func names(fsys fs.FS) (all []string, err error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if _, is := segmentNumber(e.Name()); is {
+			all = append(all, e.Name())
+		}
+	}
+	slices.SortFunc(all, inOrder)
+	return all, nil
+}
+
+// Open reads what is in a ring, and checks every frame. Damaged segments are part of the result; the error is for a
+// directory without segments and for one that a newer natkit wrote.
+func Open(fsys fs.FS) (*Ring, error) {
+	names, err := names(fsys)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, ErrNone
+	}
+	r := &Ring{fsys: fsys}
+	for _, name := range names {
+		s := &Segment{Name: name}
+		err := s.scan(fsys)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the recorder has removed it meanwhile
+			continue
+		case errors.As(err, new(newer)):
+			return nil, err
+		}
+		s.Err = err
+		r.Segments = append(r.Segments, s)
+	}
+	return r, nil
+}
+
+// newer is the error for a form that this natkit does not read.
+type newer struct{ Header }
+
+func (n newer) Error() string {
+	by := "the natkit that wrote it"
+	if n.WrittenBy != "" {
+		by = fmt.Sprintf("natkit %.40q or later", n.WrittenBy)
+	}
+	return fmt.Sprintf("its form is %.40q, and this natkit reads %s: use %s", n.Schema, Schema, by)
+}
+
+// scan reads the segment from its beginning to the first frame that is not whole.
+func (s *Segment) scan(fsys fs.FS) error {
+	f, err := fsys.Open(s.Name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s.Bytes = info.Size()
+	in := bufio.NewReaderSize(f, 1<<16)
+	at, err := s.readHeader(in)
+	if err != nil {
+		return err
+	}
+	s.readFrames(in, at)
+	return nil
+}
+
+func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
+	line, err := in.ReadSlice('\n')
+	if err != nil || len(line) > mostLine {
+		return 0, errors.New("it does not begin with the line of a segment")
+	}
+	if err := json.Unmarshal(line, &s.Header); err != nil || !strings.HasPrefix(s.Schema, "natkit.ring/") {
+		return 0, errors.New("it does not begin with the line of a segment")
+	}
+	if s.Schema != Schema {
+		return 0, newer{s.Header}
+	}
+	return int64(len(line)), nil
+}
+
+func (s *Segment) readFrames(in *bufio.Reader, at int64) {
+	header := make([]byte, headerBytes)
+	var payload []byte
+	key := int64(0)
+	for {
+		_, err := io.ReadFull(in, header)
+		if err != nil {
+			break
+		}
+		f, length, crc := parseFrame(header)
+		if length > mostPayload || int64(length) > s.Bytes-at {
+			break
+		}
+		if cap(payload) < length {
+			payload = make([]byte, length)
+		}
+		payload = payload[:length]
+		if _, err := io.ReadFull(in, payload); err != nil || checksum(header, payload) != crc {
+			break
+		}
+		f.Bytes, f.segment, f.offset = int64(headerBytes+length), s, at
+		if f.Kind == KindKey {
+			key = at
+		}
+		f.key = key
+		at += f.Bytes
+		if f.Kind != KindDelta || key > 0 { // without a key it is of no use
+			s.Frames = append(s.Frames, f)
+		}
+	}
+	s.Torn = max(0, s.Bytes-at)
+}
+
+// All returns the frames in the order in which they were written.
+func (r *Ring) All() iter.Seq[*Frame] {
+	return func(yield func(*Frame) bool) {
+		for _, s := range r.Segments {
+			for i := range s.Frames {
+				if !yield(&s.Frames[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Snapshots returns those frames that are snapshots.
+func (r *Ring) Snapshots() (all []*Frame) {
+	for f := range r.All() {
+		if f.IsSnapshot() {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// payload reads that of the frame at an offset.
+func (r *Ring) payload(s *Segment, offset int64) ([]byte, error) {
+	f, err := r.fsys.Open(s.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if seeker, ok := f.(io.Seeker); ok {
+		_, err = seeker.Seek(offset, io.SeekStart)
+	} else {
+		_, err = io.CopyN(io.Discard, f, offset)
+	}
+	if err != nil {
+		return nil, err
+	}
+	header := make([]byte, headerBytes)
+	if _, err := io.ReadFull(f, header); err != nil {
+		return nil, err
+	}
+	_, length, crc := parseFrame(header)
+	if length > mostPayload {
+		return nil, errors.New("its length is damaged")
+	}
+	payload := make([]byte, length)
+	if _, err := io.ReadFull(f, payload); err != nil {
+		return nil, err
+	}
+	if checksum(header, payload) != crc {
+		return nil, errors.New("its checksum is wrong")
+	}
+	return payload, nil
+}
+
+// in explains an error.
+func (f *Frame) in(err error) error {
+	return fmt.Errorf("%s, at byte %d: %w", f.segment.Name, f.offset, err)
+}
+
+// Members returns those of a snapshot; they must not be changed.
+func (r *Ring) Members(f *Frame) ([]snapshot.BundleMember, error) {
+	if err := r.unpackKey(f); err != nil {
+		return nil, f.in(err)
+	}
+	if f.Kind == KindKey {
+		members, err := parseMembers(r.unpacked.body, nil)
+		if err != nil {
+			return nil, f.in(err)
+		}
+		return members, nil
+	}
+	payload, err := r.payload(f.segment, f.offset)
+	if err != nil {
+		return nil, f.in(err)
+	}
+	body, err := unpack(r.unpacked.body, payload)
+	if err != nil {
+		return nil, f.in(err)
+	}
+	members, err := parseMembers(body, r.unpacked.members)
+	if err != nil {
+		return nil, f.in(err)
+	}
+	return members, nil
+}
+
+func (r *Ring) unpackKey(f *Frame) error {
+	u := &r.unpacked
+	if u.segment == f.segment && u.offset == f.key {
+		return nil
+	}
+	payload, err := r.payload(f.segment, f.key)
+	if err != nil {
+		return err
+	}
+	body, err := unpack(nil, payload)
+	if err != nil {
+		return err
+	}
+	members, err := parseMembers(body, nil)
+	if err != nil {
+		return err
+	}
+	u.segment, u.offset, u.body, u.members = f.segment, f.key, body, byName(members)
+	return nil
+}
+
+// Event returns that of a frame.
+func (r *Ring) Event(f *Frame) (e Event, err error) {
+	err = r.document(f, &e)
+	return e, err
+}
+
+// Drops returns those of a frame.
+func (r *Ring) Drops(f *Frame) (*snapshot.Drops, error) {
+	d := &snapshot.Drops{}
+	if err := r.document(f, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (r *Ring) document(f *Frame, v any) error {
+	body, err := r.body(f)
+	if err != nil {
+		return err
+	}
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(v); err != nil {
+		return f.in(err)
+	}
+	return nil
+}
+
+// Packets returns those of a frame.
+func (r *Ring) Packets(f *Frame) (*Packets, error) {
+	body, err := r.body(f)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePackets(body)
+	if err != nil {
+		return nil, f.in(err)
+	}
+	return p, nil
+}
+
+func (r *Ring) body(f *Frame) ([]byte, error) {
+	payload, err := r.payload(f.segment, f.offset)
+	if err == nil {
+		payload, err = unpack(nil, payload)
+	}
+	if err != nil {
+		return nil, f.in(err)
+	}
+	return payload, nil
+}
+
+// Copy writes what was recorded from one time to another as a segment of its own, and returns how many snapshots it has.
+// It begins with the key snapshot before. Where a clock was set back, all that has a time between both is in it.
+func (r *Ring) Copy(w io.Writer, from, to time.Time) (snapshots int, err error) {
+	var last *Segment
+	var line []byte
+	copied := int64(0) // the offset of the key that was copied last
+	for f := range r.All() {
+		if f.Wall.Before(from) || f.Wall.After(to) {
+			continue
+		}
+		if last == nil {
+			if line, err = json.Marshal(f.segment.Header); err != nil {
+				return 0, err
+			}
+			if _, err = w.Write(append(line, '\n')); err != nil {
+				return 0, err
+			}
+		}
+		if f.segment != last {
+			last, copied = f.segment, 0
+		}
+		if f.Kind == KindDelta && copied != f.key {
+			if err := r.copyFrame(w, f.segment, f.key); err != nil {
+				return snapshots, f.in(err)
+			}
+			copied = f.key
+			snapshots++
+		}
+		if err := r.copyFrame(w, f.segment, f.offset); err != nil {
+			return snapshots, f.in(err)
+		}
+		if f.Kind == KindKey {
+			copied = f.offset
+		}
+		if f.IsSnapshot() {
+			snapshots++
+		}
+	}
+	return snapshots, nil
+}
+
+func (r *Ring) copyFrame(w io.Writer, s *Segment, offset int64) error {
+	payload, err := r.payload(s, offset)
+	if err != nil {
+		return err
+	}
+	f, err := r.header(s, offset)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(frame(nil, f.Kind, f.flags, f.Stamp, payload))
+	return err
+}
+
+func (r *Ring) header(s *Segment, offset int64) (Frame, error) {
+	for _, f := range s.Frames {
+		if f.offset == offset {
+			return f, nil
+		}
+	}
+	return Frame{}, errors.New("the snapshot that it needs is missing")
+}
+
+// Bytes is what Copy writes at least, and little less than it does: the snapshots before the first one are not counted.
+func (r *Ring) Bytes(from, to time.Time) (bytes int64) {
+	for f := range r.All() {
+		if !f.Wall.Before(from) && !f.Wall.After(to) {
+			bytes += f.Bytes
+		}
+	}
+	return bytes
+}
