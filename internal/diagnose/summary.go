@@ -54,8 +54,8 @@ func summarize(findings []Finding, netns string) *Summary {
 	}
 	if len(begin.Remedies) > 0 {
 		s.First = begin.Remedies[0].Title
-		if begin.Remedies[0].Automatic {
-			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", inNamespace(netns))
+		if flag := NamespaceFlag(netns); begin.Remedies[0].Automatic && (flag != "" || netns == "") {
+			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", flag)
 		}
 	}
 	return s
