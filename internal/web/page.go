@@ -204,12 +204,16 @@ func (p *page) choose(m *maker) {
 	}
 }
 
+// name is that of the namespace, and whose it is.
 func (m *maker) name() string {
 	name := cmp.Or(report.Clean(m.Name), "this host")
-	if m.Owner != nil {
-		name += " (" + report.Clean(m.Owner.String()) + ")"
+	switch {
+	case m.Owner == nil || m.Name == "" || m.Owner.Netns == m.Name:
+		return name
+	case m.Owner.Name() == m.Name: // pid N, which its owner has as well
+		return report.Clean(m.Owner.String())
 	}
-	return name
+	return name + " (" + report.Clean(m.Owner.String()) + ")"
 }
 
 func (m *maker) space(h history) *space {

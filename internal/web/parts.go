@@ -127,8 +127,8 @@ func (m *maker) findings() *findings {
 	if f == nil {
 		return nil
 	}
-	v := &findings{reading: m.reading(state.PartFindings, f.Reading), Checks: fmt.Sprintf("%s found nothing, %s something, %s no result",
-		units.Plural(f.Checks[diagnose.OK], "check", "checks"), units.Count(f.Checks[diagnose.Found]), units.Count(f.Checks[diagnose.NotChecked]))}
+	v := &findings{reading: m.reading(state.PartFindings, f.Reading), Checks: fmt.Sprintf("Checks: %s without a finding, %s with one, %s without a result.",
+		units.Count(f.Checks[diagnose.OK]), units.Count(f.Checks[diagnose.Found]), units.Count(f.Checks[diagnose.NotChecked]))}
 	for i := range f.All {
 		v.All = append(v.All, m.finding(&f.All[i]))
 	}

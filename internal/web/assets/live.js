@@ -37,16 +37,16 @@
 
   // showAges shows how old everything is, and whether the exporter answers.
   function showAges() {
+    const some = about("at") > 0;
     const age = Math.max(0, now() - about("at"));
-    const stale = age > about("stale");
-    const from = "data from " + clock(about("at")) + ", " + units.roughly(Math.max(1, Math.round(age))) + " old";
-    let state = "live", text = "live: " + from;
+    const from = some ? "data from " + clock(about("at")) + ", " + units.roughly(Math.max(1, Math.round(age))) + " old" : "no data yet";
+    let state = some ? "live" : "waiting", text = some ? "live: " + from : from;
     if (seen.problem) {
       state = "lost";
       text = seen.problem + " since " + clock(seen.since) + ": " + from;
-    } else if (stale) {
+    } else if (some && age > about("stale")) {
       state = "stale";
-      text = "stale: the exporter answers, its data does not change: " + from;
+      text = "stale: the exporter answers, but its data does not change: " + from;
     }
     if (document.body.dataset.state !== state) announce(text);
     document.body.dataset.state = state;
@@ -190,7 +190,7 @@
     return {
       data: [chart.times].concat(chart.curves.map((c) => c.values)),
       options: {
-        height: 170, padding: [8, 8, 0, 0],
+        height: 170, padding: [8, 22, 0, 0],
         tzDate: (seconds) => hostTime(seconds),
         cursor: { sync: { key: "live" }, y: false, drag: { x: false, y: false } },
         scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.08] } },
