@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +36,9 @@ type exporterVerb struct {
 	every     time.Duration
 	top       int
 	once      bool
+	// otlp is nil where nothing is pushed.
+	otlp      *url.URL
+	otlpEvery time.Duration
 }
 
 // Defaults and bounds of the exporter.
@@ -41,12 +46,14 @@ const (
 	usualListen = "127.0.0.1:9752"
 	usualCount  = 5 * time.Second
 	maxCount    = 5 * time.Minute
+	usualPush   = 30 * time.Second
+	minPush     = 5 * time.Second
 	usualListed = 10
 	mostListed  = 100
 )
 
 func newExporter(env *Env) *cobra.Command {
-	e := &exporterVerb{env: env, listen: usualListen, every: usualCount, top: usualListed}
+	e := &exporterVerb{env: env, listen: usualListen, every: usualCount, top: usualListed, otlpEvery: usualPush}
 	cmd := &cobra.Command{
 		Use:   "exporter",
 		Short: "serve metrics for Prometheus, and what natkit knows of this host as a page and as JSON",
@@ -69,6 +76,7 @@ Parts that cannot be read are missing, and natkit_read_failed names them.`,
   sudo natkit exporter --netns gw --netns gw2
   sudo natkit exporter --all-netns            # containers' too
   sudo natkit exporter --listen :9752 --tls-cert cert.pem --tls-key key.pem --token-file token
+  sudo natkit exporter --otlp http://127.0.0.1:4318
   sudo natkit exporter --once                 # print the metrics once, for a textfile collector
   sudo natkit exporter --once --json          # print the state once`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd) },
@@ -84,11 +92,14 @@ Parts that cannot be read are missing, and natkit_read_failed names them.`,
 	f.Var(period(&e.every, time.Second, maxCount), "every", "time from one reading of the counters to the next: seconds or 500ms, 1m, …")
 	f.Var(between(&e.top, 0, mostListed), "top", "services, addresses, sources and destinations that have metrics, at most `N` each")
 	f.BoolVar(&e.once, "once", false, "examine twice, print the metrics, and end")
+	f.Var(into(&e.otlp, exporter.ParseReceiver), "otlp", "also push the metrics to the OpenTelemetry receiver at `URL`, over HTTP; OTEL_EXPORTER_OTLP_HEADERS has headers to send")
+	f.Var(period(&e.otlpEvery, minPush, maxCount), "otlp-every", "with --otlp: time from one push to the next: seconds or 500ms, 1m, …")
+	requires(cmd, "otlp-every", "otlp")
 	env.addJSON(cmd, state.Schema)
 	requires(cmd, "json", "once")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsMutuallyExclusive("netns", "all-netns")
-	for _, serving := range []string{"listen", "tls-cert", "tls-key", "token-file"} {
+	for _, serving := range []string{"listen", "tls-cert", "tls-key", "token-file", "otlp"} {
 		cmd.MarkFlagsMutuallyExclusive("once", serving)
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": offer(netns.Names)})
@@ -161,6 +172,10 @@ func (e *exporterVerb) serving() (o exporter.ServeOptions, all []net.Listener, e
 
 // serve serves until it is interrupted, which is how it ends.
 func (e *exporterVerb) serve(ctx context.Context, c *exporter.Collector, listeners []net.Listener, o exporter.ServeOptions) error {
+	headers, err := exporter.ParseHeaders(e.env.Getenv("OTEL_EXPORTER_OTLP_HEADERS"))
+	if err != nil {
+		return usage(err)
+	}
 	registry := metrics.NewRegistry(c.State)
 	o.Metrics = registry.Handler()
 	if exporterPage != nil {
@@ -175,11 +190,16 @@ func (e *exporterVerb) serve(ctx context.Context, c *exporter.Collector, listene
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan struct{})
-	go func() { defer close(ended); c.Run(ctx) }()
-	err := exporter.Serve(ctx, listeners, c.State, o)
+	var background sync.WaitGroup
+	background.Go(func() { c.Run(ctx) })
+	if e.otlp != nil {
+		push := exporter.Push{URL: e.otlp, Every: e.otlpEvery, Headers: headers, Metrics: registry, Version: e.env.Version,
+			Note: func(text string) { e.env.note("%s", text) }}
+		background.Go(func() { push.Run(ctx) })
+	}
+	err = exporter.Serve(ctx, listeners, c.State, o)
 	stop()
-	<-ended
+	background.Wait()
 	return err
 }
 
