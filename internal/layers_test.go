@@ -110,6 +110,7 @@ var layers = map[string]layer{
 	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
 	"internal/tui":               conduct,
+	"internal/web":               conduct,
 
 	"cmd/natkit":   front,
 	"internal/cli": front,

@@ -152,7 +152,7 @@ func several() *state.State {
 	s := healthy()
 	second, third := healthyNamespace(), faulty().Namespaces[0]
 	second.Name, second.Inode = "blue", 4026532001
-	third.Name, third.Inode, third.Owner = "pid 4711", 4026532002, &snapshot.Owner{PID: 4711, Process: "gw", Runtime: "docker", ContainerName: "edge-gateway"}
+	third.Name, third.Inode, third.Owner = "pid 4711", 4026532002, &snapshot.Owner{PID: 4711, Process: "gw", Runtime: "docker", Container: "0123456789abcdef0123", ContainerName: "edge-gateway"}
 	s.Namespaces = append(s.Namespaces, second, third)
 	s.LeftOut = 2
 	return s

@@ -296,7 +296,7 @@ func (m *maker) ids() string {
 	for _, f := range m.Findings.All {
 		ids = append(ids, f.ID)
 	}
-	return strings.Join(ids, " ")
+	return report.Clean(strings.Join(ids, " "))
 }
 
 // unanswered counts the services that get no answers at all.

@@ -135,7 +135,7 @@ func (m *maker) findings() *findings {
 	for _, missing := range f.Incomplete {
 		text := report.Clean(missing.Why)
 		if len(missing.Checks) > 0 {
-			text += " (" + strings.Join(missing.Checks, ", ") + ")"
+			text += " (" + report.Clean(strings.Join(missing.Checks, ", ")) + ")"
 		}
 		v.Incomplete = append(v.Incomplete, text)
 	}
@@ -143,7 +143,7 @@ func (m *maker) findings() *findings {
 }
 
 func (m *maker) finding(f *state.Finding) finding {
-	v := finding{ID: f.ID, Severity: f.Severity.String(), Title: report.Clean(f.Title), SinceSeconds: unixSeconds(f.Since),
+	v := finding{ID: report.Clean(f.ID), Severity: f.Severity.String(), Title: report.Clean(f.Title), SinceSeconds: unixSeconds(f.Since),
 		Since: f.Since.In(m.now.Location()).Format(dateTime), Finding: f.Finding}
 	if f.Times > 1 {
 		v.Times = "came " + units.Plural(f.Times, "time", "times")

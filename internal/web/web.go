@@ -56,7 +56,7 @@ func Handler(o Options) http.Handler {
 		o.Now = time.Now
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", &server{Options: o, pages: map[uint64]rendered{}})
+	mux.Handle("GET /{$}", &server{Options: o})
 	for name, file := range files() {
 		mux.Handle("GET /assets/"+name, file)
 	}
@@ -77,23 +77,21 @@ func Handler(o Options) http.Handler {
 // server serves the page. However many ask for it, and however often, it is made once a second at most for each namespace.
 type server struct {
 	Options
-	mu    sync.Mutex
-	pages map[uint64]rendered
+	mu sync.Mutex
+	// second is the time of state and of pages, which are by the inode of the namespace that they show.
+	second int64
+	state  state.State
+	pages  map[uint64]*rendered
 }
 
-// rendered is the page of one second.
+// rendered is a page, or why there is none.
 type rendered struct {
-	second   int64
-	revision string
 	content
 	err error
 }
 
-// mostPages bounds the pages that are kept; the numbers of namespaces come from whoever asks.
-const mostPages = 256
-
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	netns, _ := strconv.ParseUint(r.URL.Query().Get("netns"), 10, 64)
+	netns, _ := strconv.ParseUint(r.URL.Query().Get("netns"), 10, 64) // no number is that of no namespace
 	now := s.Now()
 	p := s.page(netns, now)
 	if p.err != nil {
@@ -105,33 +103,28 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.serve(w, r)
 }
 
-func (s *server) page(netns uint64, now time.Time) rendered {
+func (s *server) page(netns uint64, now time.Time) *rendered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p, ok := s.pages[netns]; ok && p.second == now.Unix() {
-		return p
+	if s.pages == nil || s.second != now.Unix() {
+		s.second, s.state, s.pages = now.Unix(), s.State(), map[uint64]*rendered{}
 	}
-	if len(s.pages) >= mostPages {
-		clear(s.pages)
+	chosen := uint64(0)
+	if i := slices.IndexFunc(s.state.Namespaces, func(n state.Namespace) bool { return n.Inode == netns }); i >= 0 {
+		chosen = netns
 	}
-	p := s.render(netns, now)
-	s.pages[netns] = p
-	return p
+	if s.pages[chosen] == nil {
+		s.pages[chosen] = render(&s.state, s.Host, chosen, now)
+	}
+	return s.pages[chosen]
 }
 
-func (s *server) render(netns uint64, now time.Time) rendered {
-	known := s.State()
-	if !slices.ContainsFunc(known.Namespaces, func(n state.Namespace) bool { return n.Inode == netns }) {
-		netns = 0
-	}
-	p := rendered{second: now.Unix()}
+func render(s *state.State, host string, netns uint64, now time.Time) *rendered {
 	var text bytes.Buffer
-	if err := pages.ExecuteTemplate(&text, "page", pageOf(&known, s.Host, netns, now)); err != nil {
-		p.err = fmt.Errorf("write the live page: %w", err)
-		return p
+	if err := pages.ExecuteTemplate(&text, "page", pageOf(s, host, netns, now)); err != nil {
+		return &rendered{err: fmt.Errorf("write the live page: %w", err)}
 	}
-	p.content = contentOf("text/html; charset=utf-8", text.Bytes(), revision(&known, s.Host, netns))
-	return p
+	return &rendered{content: contentOf("text/html; charset=utf-8", text.Bytes(), revision(s, host, netns))}
 }
 
 // revision changes whenever the page has something new but for ages, which its script counts.
