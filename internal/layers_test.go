@@ -115,6 +115,7 @@ var layers = map[string]layer{
 	"internal/lab/run":           conduct,
 	"internal/record":            conduct,
 	"internal/tui":               conduct,
+	"internal/web":               conduct,
 
 	"cmd/natkit":   front,
 	"internal/cli": front,

@@ -20,10 +20,14 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/web"
 )
 
-// exporterPage makes the page of the exporter; nil is a list of what is served.
-var exporterPage func(current func() state.State) http.Handler
+// exporterPage makes the page of the exporter.
+func exporterPage(current func() state.State) http.Handler {
+	host, _ := os.Hostname() // the page does without
+	return web.Handler(web.Options{State: current, Host: host})
+}
 
 // exporterVerb is the verb exporter.
 type exporterVerb struct {
@@ -178,9 +182,7 @@ func (e *exporterVerb) serve(ctx context.Context, c *exporter.Collector, listene
 	}
 	registry := metrics.NewRegistry(c.State)
 	o.Metrics = registry.Handler()
-	if exporterPage != nil {
-		o.Page = exporterPage(c.State)
-	}
+	o.Page = exporterPage(c.State)
 	scheme := "http"
 	if o.TLS != nil {
 		scheme = "https"

@@ -281,7 +281,7 @@ func (t *table) cause(ofLimit string) string {
 
 // floodRemedies are advice, the safest first.
 func (t *table) floodRemedies() []Remedy {
-	list := "natkit conntrack " + inNamespace(t.rec.Last().Netns.Name) + "--by src,dst,dport "
+	list := "natkit conntrack " + NamespaceFlag(t.rec.Last().Netns.Name) + "--by src,dst,dport "
 	if t.halfOpen() <= mostlyHalfOpen {
 		return []Remedy{advice("table-flood-unanswered", list+"--status UNREPLIED"), advice("no-larger-limit")}
 	}

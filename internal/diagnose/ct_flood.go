@@ -216,7 +216,7 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
 	dst, err := netip.ParseAddrPort(to)
 	dead := err == nil
-	inspect := advice("flood-sources", strings.Join(all, ", "), inNamespace(t.rec.Last().Netns.Name), all[0])
+	inspect := advice("flood-sources", strings.Join(all, ", "), NamespaceFlag(t.rec.Last().Netns.Name), all[0])
 	if dead {
 		inspect.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
 	}

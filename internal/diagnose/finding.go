@@ -289,12 +289,12 @@ func lossText(l snapshot.TrackerLosses) string {
 // deleteCommand is the command line that deletes entries of the namespace that was
 // examined; it works as it is printed.
 func deleteCommand(rec *snapshot.Recording, filter string) string {
-	return "natkit conntrack delete " + inNamespace(rec.Last().Netns.Name) + filter
+	return "natkit conntrack delete " + NamespaceFlag(rec.Last().Netns.Name) + filter
 }
 
-// inNamespace is the flag that leads to a namespace by the name that natkit gave it:
+// NamespaceFlag is the flag that leads to a namespace by the name that natkit gave it:
 // that of ip-netns(8), or "pid 77"; others (a lab's) have no flag.
-func inNamespace(name string) string {
+func NamespaceFlag(name string) string {
 	if pid, ok := strings.CutPrefix(name, "pid "); ok {
 		return "--pid " + pid + " "
 	}

@@ -64,7 +64,7 @@ func TestPlan(t *testing.T) {
 }
 
 // A printed command goes into a shell: a namespace's name must not be more than one.
-func TestInNamespace(t *testing.T) {
+func TestNamespaceFlag(t *testing.T) {
 	for name, want := range map[string]string{
 		"":              "",
 		"gw":            "--netns gw ",
@@ -74,7 +74,7 @@ func TestInNamespace(t *testing.T) {
 		"/run/netns/x":  "",
 		"held by pid 9": "",
 	} {
-		if got := inNamespace(name); got != want {
+		if got := NamespaceFlag(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}

@@ -58,7 +58,7 @@ func expiredTo(rec *snapshot.Recording, calls []call, timeout uint32) failing {
 	name := fmt.Sprintf("udp from %s to ports of %s", from.Addr(), to.Addr())
 	f := failing{name: name, how: "does not reach the clients inside that call there", severity: Warning, confidence: "likely",
 		key: serviceID{"udp", netip.AddrPortFrom(to.Addr(), 0), netip.AddrPort{}}, about: ends(to), decided: true,
-		place: fmt.Sprintf("the table keeps UDP for %d s, less than keepalives need", timeout), advice: new(advice("udp-timeouts", inNamespace(rec.Last().Netns.Name), timeout))}
+		place: fmt.Sprintf("the table keeps UDP for %d s, less than keepalives need", timeout), advice: new(advice("udp-timeouts", NamespaceFlag(rec.Last().Netns.Name), timeout))}
 	f.cause = fmt.Sprintf("no entry leads these calls inside, and rules drop them, though clients inside call %s by UDP: net.netfilter.nf_conntrack_udp_timeout_stream is %d s, and phones, games and tunnels send keepalives every 15 to 30 s, so that the entry may be gone when the other side calls", from.Addr(), timeout)
 	f.evidence = []Evidence{
 		{What: name + ": called in vain", Value: int64(len(calls)), Unit: "ports", Source: "skb:kfree_skb"},

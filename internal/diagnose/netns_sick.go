@@ -108,7 +108,7 @@ func findingsOf(rec *snapshot.Recording) (all []Finding) {
 
 // examining is the command line that examines a namespace.
 func examining(o snapshot.Owner) string {
-	flag := strings.TrimSpace(inNamespace(o.Name()))
+	flag := strings.TrimSpace(NamespaceFlag(o.Name()))
 	switch {
 	case flag == "" && o.PID != 0 && !o.Held: // its name is none for a shell
 		flag = fmt.Sprintf("--pid %d", o.PID)

@@ -90,7 +90,7 @@ func (a *audit) checkLimits() (*Finding, Check) {
 	}
 	limit := cmp.Or(r.rules[0].Limit, r.rules[0].Text)
 	raise := advice("limit-raise", limit+keeper(r.rules[0].RulePlace)+shared(limit), where(a.rec))
-	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), raise})
+	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", NamespaceFlag(a.rec.Last().Netns.Name)), raise})
 	f.Title = fmt.Sprintf("limits refuse %s: %s", units.Plural(r.packets, "packet", "packets"), firstOf(r.texts()))
 	// One count for all of its clients refuses most of them, not one that is too fast.
 	most := r.packets >= began && shared(limit) != "" && !strings.Contains(r.rules[0].Text+limit, "icmp")

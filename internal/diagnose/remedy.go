@@ -37,7 +37,7 @@ var advised = []struct {
 	}},
 	{is: func(r *row) bool { return !r.isBeyondHere() && r.Failed.Step == snapshot.StepClientSilent }, remedy: (*row).toClient},
 	{is: func(r *row) bool { return !r.isBeyondHere() }, remedy: func(r *row) Remedy {
-		return advice("service-path", inNamespace(r.rec.Last().Netns.Name), r.Protocol, r.Failed.Client.Addr())
+		return advice("service-path", NamespaceFlag(r.rec.Last().Netns.Name), r.Protocol, r.Failed.Client.Addr())
 	}},
 	{is: func(r *row) bool { return forOthersOnly(r.rec, r.FollowedService) != nil }, remedy: func(r *row) Remedy {
 		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))

@@ -806,7 +806,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
 	if rec.Drops == nil && !bad[0].explained { // where the cause is known there is little to find out
-		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
+		trace := advice("service-trace", NamespaceFlag(rec.Last().Netns.Name))
 		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known || bad[0].decided], trace)
 	}
 	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {

@@ -56,11 +56,12 @@ func summarize(findings []Finding, netns string) *Summary {
 	}
 	if len(begin.Remedies) > 0 {
 		s.First = begin.Remedies[0].Title
-		switch first := begin.Remedies[0]; {
+		first, flag := begin.Remedies[0], NamespaceFlag(netns)
+		switch {
 		case len(first.Commands) > 0:
 			s.First += fmt.Sprintf(" (on that host: %s)", strings.Join(first.Commands, "; "))
-		case first.Automatic:
-			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", inNamespace(netns))
+		case first.Automatic && (flag != "" || netns == ""):
+			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", flag)
 		}
 	}
 	return s

@@ -27,6 +27,9 @@ func asset(name string) string {
 	return string(text)
 }
 
+// Asset returns one of the files that pages have: their style sheets and scripts, uPlot and its licence.
+func Asset(name string) string { return asset(name) }
+
 // pages are the templates of lab and simulate, and that of a Table.
 var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"css":      func(name string) template.CSS { return template.CSS(asset(name)) },

@@ -78,3 +78,11 @@ func lasted(since, until time.Time) string {
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }
+
+// TroubleCounters are the conntrack counters that indicate trouble, the worst first, by the names in the kernel's
+// documentation. The first LosingCounters of them lose connections.
+var TroubleCounters = []string{"drop", "insert_failed", "early_drop", "chaintoolong", "clash_resolve", "invalid",
+	"error", "icmp_error", "search_restart", "expect_create", "expect_delete"}
+
+// LosingCounters is how many of TroubleCounters lose connections.
+const LosingCounters = 4

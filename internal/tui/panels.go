@@ -111,16 +111,11 @@ func (s *Sample) talkerRows(talkers []snapshot.Talker) (rows []row) {
 	return rows
 }
 
-// shownCounters are the conntrack counters that indicate trouble, the worst first, by the
-// names in the kernel's documentation.
-var shownCounters = []string{"drop", "insert_failed", "early_drop", "chaintoolong", "clash_resolve", "invalid",
-	"error", "icmp_error", "search_restart", "expect_create", "expect_delete"}
-
 func (s *Sample) counterRows() (rows []row, note string) {
 	if why := s.PartError(snapshot.PartStat); s.ConntrackStat == nil {
 		return nil, cmp.Or(why, "not read")
 	}
-	for i, name := range shownCounters {
+	for i, name := range report.TroubleCounters {
 		total, ok := s.ConntrackStat.Total(name)
 		if !ok {
 			continue
@@ -138,12 +133,11 @@ func (s *Sample) counterRows() (rows []row, note string) {
 	return rows, "this kernel has no counters"
 }
 
-// counterTone: the first four lose connections.
 func counterTone(i int, grown uint64) report.Tone {
 	switch {
 	case grown == 0:
 		return report.Dim
-	case i < 4:
+	case i < report.LosingCounters:
 		return report.Alarm
 	}
 	return report.Warn

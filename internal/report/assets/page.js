@@ -15,20 +15,28 @@ const page = (function () {
     }, extra);
   }
 
-  // keep draws the charts that builders make, by the id of their place.
+  // keep draws the charts that builders make, by the id of their place. What it returns draws
+  // them with new data, those whose place came or went as well.
   function keep(builders) {
     const drawn = {};
-    function draw() {
-      for (const id in builders) {
-        const place = document.getElementById(id);
-        if (drawn[id]) drawn[id].destroy();
-        const chart = builders[id]();
-        if (chart.data[0].length === 0 || chart.data.length < 2) continue;
-        chart.options.width = place.clientWidth;
-        drawn[id] = new uPlot(chart.options, chart.data, place);
+    function show(id, anew) {
+      const place = document.getElementById(id);
+      const chart = place && builders[id]();
+      const some = chart && chart.data.length > 1 && chart.data[0].length > 0;
+      if (drawn[id] && some && !anew && place.contains(drawn[id].root)) {
+        drawn[id].setData(chart.data);
+        return;
       }
+      if (drawn[id]) drawn[id].destroy();
+      delete drawn[id];
+      if (!some) return;
+      chart.options.width = place.clientWidth;
+      drawn[id] = new uPlot(chart.options, chart.data, place);
     }
-    draw();
+    function draw(anew) {
+      for (const id in builders) show(id, anew);
+    }
+    draw(true);
     new ResizeObserver(() => {
       for (const id in drawn) {
         const width = document.getElementById(id).clientWidth;
@@ -36,7 +44,8 @@ const page = (function () {
       }
     }).observe(document.querySelector("main"));
     // Colours are painted into the canvas, so another theme needs another drawing.
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
+    return () => draw(false);
   }
 
   function offer(report, name) {

@@ -1,0 +1,368 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// restsOn are the parts of a snapshot that a part of a state is made of.
+var restsOn = map[string][]string{
+	state.PartCounters: {snapshot.PartSysctls, snapshot.PartStat},
+	state.PartTable:    {snapshot.PartTable, snapshot.PartSysctls},
+	state.PartServices: {snapshot.PartFlows, snapshot.PartTable, snapshot.PartSysctls},
+	state.PartPorts:    {snapshot.PartTable, snapshot.PartSysctls},
+	state.PartDrops:    {snapshot.PartDrops},
+}
+
+// grid is a table of the page.
+type grid struct {
+	Caption string
+	// Heads are those of the names and of the values. Bars is true where a bar stands between both.
+	Heads []string
+	Bars  bool
+	Rows  []row
+	More  string
+}
+
+// row is a name with its values, and the share of a whole that it is.
+type row struct {
+	Name, Detail string
+	Bar          *bar
+	Values       []string
+	Tone         string
+}
+
+// bar is a share, from 0 to 1.
+type bar struct {
+	Share float64
+	Tone  string
+}
+
+// Width is that of the bar.
+func (b bar) Width() string { return units.Fixed(100*min(max(b.Share, 0), 1), 2) + "%" }
+
+// known writes a number that is negative where it is not known.
+func known(v float64, write func(float64) string) string {
+	if v < 0 {
+		return units.None
+	}
+	return write(v)
+}
+
+type services struct {
+	reading
+	Note string
+	grid
+}
+
+func (m *maker) services() *services {
+	s := m.Services
+	if s == nil {
+		return nil
+	}
+	v := &services{reading: m.reading(state.PartServices, s.Reading), grid: grid{Caption: "Services, those that fail most first", Bars: true,
+		Heads: []string{"service", "answered", "failed", "waiting", "open", "new/s"}}}
+	if !s.Complete {
+		v.Note = "Numbers are of the entries that were read, a sample of the table."
+	}
+	for i := range s.All {
+		v.Rows = append(v.Rows, serviceRow(&s.All[i]))
+	}
+	if more := s.Total - len(s.All); more > 0 {
+		v.More = "and " + units.Plural(more, "service", "services") + " more"
+	}
+	return v
+}
+
+func serviceRow(s *state.Service) row {
+	r := row{Name: report.Clean(s.Name), Values: []string{known(s.AnsweredShare, units.Percent), units.Count(s.Unanswered + s.HalfOpen),
+		units.Count(s.Waiting), units.Count(s.Open), known(s.NewPerSecond, units.Rate)}}
+	if s.AnsweredShare >= 0 {
+		r.Tone = answeredTone(s.AnsweredShare)
+		r.Bar = &bar{s.AnsweredShare, r.Tone}
+	}
+	return r
+}
+
+// answeredTone leaves a few failures alone, as those are common: a finding says where they are not.
+func answeredTone(share float64) string {
+	switch {
+	case share < 0.5:
+		return bad
+	case share < 0.95:
+		return warn
+	}
+	return good
+}
+
+type findings struct {
+	reading
+	Checks     string
+	All        []finding
+	Incomplete []string
+}
+
+// finding is one that stands. First is the remedy to begin with, Fix the command that applies it; Finding is nil where no
+// report has it any more.
+type finding struct {
+	ID, Severity, Title, Since, Times string
+	SinceSeconds                      float64
+	Finding                           *diagnose.Finding
+	First                             *diagnose.Remedy
+	Others                            []diagnose.Remedy
+	Fix                               string
+}
+
+func (m *maker) findings() *findings {
+	f := m.Findings
+	if f == nil {
+		return nil
+	}
+	v := &findings{reading: m.reading(state.PartFindings, f.Reading), Checks: fmt.Sprintf("Checks: %s without a finding, %s with one, %s without a result.",
+		units.Count(f.Checks[diagnose.OK]), units.Count(f.Checks[diagnose.Found]), units.Count(f.Checks[diagnose.NotChecked]))}
+	for i := range f.All {
+		v.All = append(v.All, m.finding(&f.All[i]))
+	}
+	for _, missing := range f.Incomplete {
+		text := report.Clean(missing.Why)
+		if len(missing.Checks) > 0 {
+			text += " (" + report.Clean(strings.Join(missing.Checks, ", ")) + ")"
+		}
+		v.Incomplete = append(v.Incomplete, text)
+	}
+	return v
+}
+
+func (m *maker) finding(f *state.Finding) finding {
+	v := finding{ID: report.Clean(f.ID), Severity: f.Severity.String(), Title: report.Clean(f.Title), SinceSeconds: unixSeconds(f.Since),
+		Since: f.Since.In(m.now.Location()).Format(dateTime), Finding: f.Finding}
+	if f.Times > 1 {
+		v.Times = "came " + units.Plural(f.Times, "time", "times")
+	}
+	if f.Finding == nil || len(f.Finding.Remedies) == 0 {
+		return v
+	}
+	v.First, v.Others = &f.Finding.Remedies[0], f.Finding.Remedies[1:]
+	if flag := diagnose.NamespaceFlag(m.Name); v.First.Automatic && (flag != "" || m.Name == "") {
+		v.Fix = "natkit doctor " + flag + "--fix"
+	}
+	return v
+}
+
+// counters is how far the connection table is used, and what conntrack counts.
+type counters struct {
+	reading
+	Entries, Limit, Used string
+	Bar                  *bar
+	Trouble              grid
+}
+
+func (m *maker) counters() *counters {
+	c := m.Counters
+	if c == nil {
+		return nil
+	}
+	v := &counters{reading: m.reading(state.PartCounters, c.Reading), Entries: units.Count(c.Entries),
+		Trouble: grid{Caption: "Counters that indicate trouble", Heads: []string{"counter", "per second", "in all"}, Rows: troubleRows(c)}}
+	if used, known := c.Used(); known {
+		v.Limit, v.Used, v.Bar = units.Count(c.Limit), units.Percent(used), &bar{used, usedTone(used)}
+	}
+	return v
+}
+
+// usedTone warns of what is nearly used up.
+func usedTone(share float64) string {
+	switch {
+	case share >= 0.95:
+		return bad
+	case share >= 0.8:
+		return warn
+	}
+	return plain
+}
+
+func troubleRows(c *state.Counters) (rows []row) {
+	for i, name := range report.TroubleCounters {
+		total, there := c.Conntrack[name]
+		if !there {
+			continue
+		}
+		r := row{Name: name, Values: []string{units.None, units.Count(total)}}
+		if rate, there := c.PerSecond[name]; there {
+			r.Values[0] = units.Rate(rate)
+			if rate > 0 {
+				r.Tone = warn
+			}
+			if rate > 0 && i < report.LosingCounters {
+				r.Tone = bad
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// table is what the entries of the connection table are.
+type table struct {
+	reading
+	Basis, New string
+	Status     grid
+	States     grid
+	Protocols  grid
+	Talkers    []grid
+}
+
+func (m *maker) table() *table {
+	t := m.Table
+	if t == nil {
+		return nil
+	}
+	v := &table{reading: m.reading(state.PartTable, t.Reading), Basis: "all " + units.Plural(t.Sampled, "entry", "entries")}
+	if !t.Complete {
+		v.Basis = fmt.Sprintf("scaled from %s of %s entries", units.Count(t.Sampled), units.Count(t.Entries))
+	}
+	if f := t.Flows; f != nil {
+		v.New = fmt.Sprintf("%s/s ± %s", units.Rate(f.NewPerSecond), units.Rate(f.StandardErrorPerSecond))
+	}
+	v.States = countGrid("TCP entries by state", "state", t.TCPStates, t.Entries)
+	v.Protocols = countGrid("Entries by protocol", "protocol", t.Protocols, t.Entries)
+	v.Status = statusGrid(t)
+	v.Talkers = append(talkerGrid("Sources with most entries", "source", t.TopSources), talkerGrid("Services with most entries", "service", t.TopServices)...)
+	v.Talkers = append(v.Talkers, unansweredGrid(t)...)
+	return v
+}
+
+// shareGrid has counts of entries, and the share of all.
+func shareGrid(caption, what string) grid {
+	return grid{Caption: caption, Bars: true, Heads: []string{what, "entries", "share"}}
+}
+
+func shareRow(name string, n, all int64) row {
+	share := float64(n) / float64(max(1, all))
+	return row{Name: report.Clean(name), Values: []string{units.Count(n), units.Percent(share)}, Bar: &bar{Share: share}}
+}
+
+// countGrid has the greatest first.
+func countGrid(caption, what string, counts map[string]int64, all int64) grid {
+	g := shareGrid(caption, what)
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		g.Rows = append(g.Rows, shareRow(name, counts[name], all))
+	}
+	return g
+}
+
+func statusGrid(t *state.Table) grid {
+	g := shareGrid("Entries by what they are", "entries that are")
+	for _, r := range []struct {
+		name string
+		n    int64
+	}{
+		{"source translated", t.SNAT}, {"destination translated", t.DNAT}, {"without an answer", t.Unreplied}, {"offloaded", t.Offloaded},
+		{"established, and idle for " + units.Roughly(snapshot.IdleLong), t.IdleLong},
+	} {
+		if r.n > 0 {
+			g.Rows = append(g.Rows, shareRow(r.name, r.n, t.Entries))
+		}
+	}
+	return g
+}
+
+// talkerGrid is empty where there are none.
+func talkerGrid(caption, what string, talkers []state.Talker) []grid {
+	g := shareGrid(caption, what)
+	for _, t := range talkers {
+		g.Rows = append(g.Rows, row{Name: report.Clean(t.Who), Values: []string{units.Count(t.Entries), units.Percent(t.Share)}, Bar: &bar{Share: t.Share}})
+	}
+	return some(g)
+}
+
+func unansweredGrid(t *state.Table) []grid {
+	g := grid{Caption: "Sources with most new entries without an answer", Heads: []string{"source", "per second"}}
+	if t.Flows != nil {
+		for _, s := range t.Flows.UnansweredSources {
+			g.Rows = append(g.Rows, row{Name: report.Clean(s.Who), Values: []string{units.Rate(s.PerSecond)}})
+		}
+	}
+	return some(g)
+}
+
+func some(g grid) []grid {
+	if len(g.Rows) == 0 {
+		return nil
+	}
+	return []grid{g}
+}
+
+type drops struct {
+	reading
+	Total           string
+	Reasons, Places grid
+}
+
+func (m *maker) drops() *drops {
+	d := m.Drops
+	if d == nil {
+		return nil
+	}
+	v := &drops{reading: m.reading(state.PartDrops, d.Reading),
+		Total: fmt.Sprintf("%s/s now; %s since %s", units.Rate(d.PerSecond), units.Plural(d.Packets, "packet", "packets"),
+			d.Since.In(m.now.Location()).Format(dateTime)),
+		Reasons: grid{Caption: "By the kernel's reason", Heads: []string{"reason", "per second", "in all"}},
+		Places:  grid{Caption: "By the kernel's function", Heads: []string{"function", "in all"}}}
+	for _, r := range d.Reasons {
+		tone := plain
+		if r.PerSecond > 0 {
+			tone = warn
+		}
+		v.Reasons.Rows = append(v.Reasons.Rows, row{Name: cmp.Or(report.Clean(r.Reason), "no reason given"),
+			Values: []string{units.Rate(r.PerSecond), units.Count(r.Packets)}, Tone: tone})
+	}
+	for _, p := range d.Places {
+		v.Places.Rows = append(v.Places.Rows, row{Name: report.Clean(p.Function), Detail: report.Clean(strings.TrimSpace(p.Protocol + " " + p.Reason)),
+			Values: []string{units.Count(p.Packets)}})
+	}
+	return v
+}
+
+type ports struct {
+	reading
+	Basis string
+	grid
+}
+
+func (m *maker) ports() *ports {
+	p := m.Ports
+	if p == nil {
+		return nil
+	}
+	v := &ports{reading: m.reading(state.PartPorts, p.Reading), grid: grid{Caption: "Addresses that NAT gives, by their most pressed destination", Bars: true,
+		Heads: []string{"address", "in use", "of ports", "TIME_WAIT", "new/s", "new ones fail", "used up in"}}}
+	if !p.Complete {
+		v.Basis = "scaled from a sample of the table"
+	}
+	for i := range p.Addresses {
+		a := &p.Addresses[i]
+		tone := usedTone(a.UsedShare)
+		if a.Fails > 0 {
+			tone = bad
+		}
+		v.Rows = append(v.Rows, row{Name: report.Clean(a.Address + " " + a.Protocol), Detail: "towards " + report.Clean(a.Destination), Tone: tone,
+			Bar: &bar{a.UsedShare, tone}, Values: []string{units.Percent(a.UsedShare), units.Count(a.Used) + "/" + units.Count(a.Ports),
+				units.Count(a.TimeWait), known(a.NewPerSecond, units.Rate), known(a.Fails, units.Percent), known(a.SecondsLeft, units.Roughly)}})
+	}
+	if p.Pools > int64(len(p.Addresses)) {
+		v.More = units.Count(p.Pools) + " pairs of an address and a destination in all"
+	}
+	return v
+}
