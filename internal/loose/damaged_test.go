@@ -148,7 +148,7 @@ func TestCutMessages(t *testing.T) {
 		want []string
 	}{
 		"between two files": {data[:2*blockBytes], []string{"sos.tar is truncated at s/sysctl_-a: what followed is lost"}},
-		"within a file":     {data[:3*blockBytes+40], []string{"s/ss_-tan (ss -tan) cannot be read to its end: unexpected EOF", "sos.tar is truncated at s/ss_-tan: what followed is lost"}},
+		"within a file":     {data[:3*blockBytes+40], []string{"s/ss_-tan (ss -tan) cannot be read to its end: it is truncated", "sos.tar is truncated at s/ss_-tan: what followed is lost"}},
 		"whole":             {data, nil},
 	} {
 		if got := lost(c.data); !slices.Equal(got, c.want) {
