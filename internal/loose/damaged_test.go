@@ -159,6 +159,9 @@ func TestCutMessages(t *testing.T) {
 		t.Errorf("half a list of sockets is used: %q", h.Notes)
 	}
 	gz := packed(t, "gz", files...)
+	if got := lost(append(slices.Clone(gz), make([]byte, 1024)...)); len(got) > 0 {
+		t.Errorf("zeros behind it: %q", got)
+	}
 	gz[len(gz)-5] ^= 1
 	if got := lost(gz); len(got) != 1 || !strings.Contains(got[0], "any of its numbers may be wrong") {
 		t.Errorf("a wrong checksum: %q", got)
