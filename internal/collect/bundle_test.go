@@ -468,3 +468,24 @@ func TestManySnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeTable: a table of any size passes through the reader; its members are not kept, and take one's memory alone.
+func TestLargeTable(t *testing.T) {
+	var file bytes.Buffer
+	b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Unix(0, 0)})
+	chunk := make([]byte, chunkBytes)
+	for _, folder := range []string{"0/0/", "0/1/"} {
+		err = errors.Join(err, b.Add(folder+headName, []byte("{}")))
+		for i := range 24 {
+			err = errors.Join(err, b.Add(fmt.Sprintf("%s%s/%06d", folder, tableFolder, i), chunk))
+		}
+		err = errors.Join(err, b.Add(folder+tailName, []byte("{}")))
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	if err := EachRecording(&file, snapshot.NewBudget(8<<20), func(*snapshot.Recording) error { n++; return nil }); err != nil || n != 1 {
+		t.Errorf("%d recordings, %v", n, err)
+	}
+}

@@ -507,6 +507,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 			t.err = cmp.Or(t.err, err)
 			return dump.Result{}, err
 		}
+		t.bundle.Release(int64(len(data))) // the next one takes its place
 		// The recorder ended the dump; all that is here was counted.
 		if wrong == nil {
 			if err := fn(data); err != nil && !errors.Is(err, dump.ErrStop) {

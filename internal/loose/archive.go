@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +20,9 @@ const (
 	nestedMost  = 2
 )
 
+// errUnpacked ends an archive that unpacks to more.
+var errUnpacked = fmt.Errorf("it unpacks to more than %d bytes", int64(unpackedMax))
+
 // limited fails where io.LimitedReader would feign an end.
 type limited struct {
 	r    io.Reader
@@ -26,7 +31,7 @@ type limited struct {
 
 func (l limited) Read(p []byte) (int, error) {
 	if *l.left <= 0 {
-		return 0, fmt.Errorf("it unpacks to more than %d bytes", int64(unpackedMax))
+		return 0, errUnpacked
 	}
 	n, err := l.r.Read(p[:min(int64(len(p)), *l.left)])
 	*l.left -= int64(n)
@@ -58,7 +63,8 @@ func archive(f *File, left *int64, depth int, fn func(*File) error) error {
 		case errors.Is(err, io.EOF) && read.zeros < blockBytes: // between two files
 			err = io.ErrUnexpectedEOF
 		case errors.Is(err, io.EOF):
-			if _, err = io.Copy(io.Discard, b); err == nil { // to the checksum
+			// To the checksum; what stands behind that, such as the zeros of a tape, is none of the archive's.
+			if _, err = io.Copy(io.Discard, b); err == nil || errors.Is(err, gzip.ErrHeader) {
 				return nil
 			}
 			last = ""
@@ -110,6 +116,8 @@ func (d *DamageError) Error() string {
 		return fmt.Sprintf("%s is truncated behind its last file: its checksum cannot be verified", d.Archive)
 	case short:
 		return fmt.Sprintf("%s is truncated at %s: what followed is lost", d.Archive, d.Last)
+	case errors.Is(d.Err, errUnpacked):
+		return fmt.Sprintf("%s is read up to %s: %v", d.Archive, cmp.Or(d.Last, "its last file"), d.Err)
 	case d.Last == "":
 		return fmt.Sprintf("%s is damaged (%v): any of its numbers may be wrong", d.Archive, d.Err)
 	}

@@ -148,7 +148,7 @@ func TestCutMessages(t *testing.T) {
 		want []string
 	}{
 		"between two files": {data[:2*blockBytes], []string{"sos.tar is truncated at s/sysctl_-a: what followed is lost"}},
-		"within a file":     {data[:3*blockBytes+40], []string{"s/ss_-tan (ss -tan) cannot be read to its end: unexpected EOF", "sos.tar is truncated at s/ss_-tan: what followed is lost"}},
+		"within a file":     {data[:3*blockBytes+40], []string{"s/ss_-tan (ss -tan) cannot be read to its end: it is truncated", "sos.tar is truncated at s/ss_-tan: what followed is lost"}},
 		"whole":             {data, nil},
 	} {
 		if got := lost(c.data); !slices.Equal(got, c.want) {
@@ -159,6 +159,9 @@ func TestCutMessages(t *testing.T) {
 		t.Errorf("half a list of sockets is used: %q", h.Notes)
 	}
 	gz := packed(t, "gz", files...)
+	if got := lost(append(slices.Clone(gz), make([]byte, 1024)...)); len(got) > 0 {
+		t.Errorf("zeros behind it: %q", got)
+	}
 	gz[len(gz)-5] ^= 1
 	if got := lost(gz); len(got) != 1 || !strings.Contains(got[0], "any of its numbers may be wrong") {
 		t.Errorf("a wrong checksum: %q", got)

@@ -141,7 +141,7 @@ func (r *reader) read(f *File) error {
 		r.lose(damage.Error())
 		return nil
 	case err != nil:
-		r.note("%s: %v", f.Name, err)
+		r.note("%s: %v", f.Name, plainly(err))
 		return nil
 	}
 	before := len(r.texts)
@@ -156,9 +156,9 @@ func (r *reader) read(f *File) error {
 	case errors.Is(err, snapshot.ErrBudget), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", f.Name, err)
 	case err != nil && len(r.texts) > before:
-		r.lose(fmt.Sprintf("%s (%s) cannot be read to its end: %v", f.Name, r.texts[len(r.texts)-1].kind.name, err))
+		r.lose(fmt.Sprintf("%s (%s) cannot be read to its end: %v", f.Name, r.texts[len(r.texts)-1].kind.name, plainly(err)))
 	case err != nil:
-		r.note("%s: %v", f.Name, err)
+		r.note("%s: %v", f.Name, plainly(err))
 	}
 	shareHost(r.texts[before:])
 	if len(r.texts) == before {
@@ -170,6 +170,14 @@ func (r *reader) read(f *File) error {
 }
 
 const mostShown = 20
+
+// plainly is the error of a file in the words of those who read it.
+func plainly(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it is truncated")
+	}
+	return err
+}
 
 func (r *reader) lose(what string) {
 	if len(r.lost) < mostShown {

@@ -3,9 +3,11 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,12 +93,16 @@ func (f Found) Open() (h *Handle, err error) {
 			return h, nil
 		}
 		h.Close()
-		if openErr != nil {
+		reused := errors.Is(openErr, errOther) && descriptor.MatchString(f.Path) // it was closed, and its number is another file's
+		if openErr != nil && !reused {
 			err = openErr
 		}
 	}
 	return nil, err
 }
+
+// descriptor is the path of a file descriptor of a process.
+var descriptor = regexp.MustCompile(`^/proc/\d+/fd/\d+$`)
 
 // OfHost reports whether the calling thread is in the network namespace of the first process that
 // is seen here, such as the host's: who works there works for all of the others. Where that process may not be

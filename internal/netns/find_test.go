@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -66,10 +67,19 @@ func TestFind(t *testing.T) {
 		}
 		h.Close()
 	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	gone := of(held.Inode())
 	gone.Inode = 1
 	if _, err := gone.Open(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("another one at its place: %v", err)
+	}
+	gone.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
+	if _, err := gone.Open(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another file at its descriptor: %v", err)
 	}
 	if found, cut, _ := netns.Find(time.Now().Add(-time.Second)); !cut || len(found) > len(netns.Names())+1 {
 		t.Errorf("without time %d are found, cut: %v", len(found), cut)

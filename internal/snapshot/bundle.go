@@ -325,6 +325,9 @@ func NewBudget(most int64) *Budget { return &Budget{most, most} }
 // Renew makes the budget whole again, where nothing is kept of what was charged.
 func (b *Budget) Renew() { b.left = b.most }
 
+// Release gives back what was charged for something that is not kept.
+func (b *Budget) Release(n int64) { b.left = min(b.most, b.left+n) }
+
 // ErrBudget is what Charge's errors are.
 var ErrBudget = errors.New("takes more memory than a bundle may")
 

@@ -3,10 +3,15 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -16,18 +21,20 @@ const textEntries = 1_000_000
 
 // textsSuite measures doctor on what other programs printed.
 func textsSuite(natkit string) bench.Suite {
-	const plain, packed = "natkit doctor --from a directory", "natkit doctor --from a tar.gz"
+	const plain, packed, bundle = "natkit doctor --from a directory", "natkit doctor --from a tar.gz", "natkit doctor --from a bundle"
 	t := &textsBench{natkit: natkit}
 	return bench.Suite{
 		Name: "texts", Title: "natkit doctor on other people's data",
-		About:  "What `natkit doctor --from` takes for a list of " + units.Count(textEntries) + " connections, as `conntrack -L -o extended,id`\nprints them, beside sysctls and counters.",
-		Method: "the whole list, read from the page cache twice: to recognise it, and to summarise it",
+		About:  "What `natkit doctor --from` takes for a list of " + units.Count(textEntries) + " connections, as `conntrack -L -o extended,id`\nprints them, beside sysctls and counters, and for a bundle of `natkit snapshot` with as many in each of its two samples.",
+		Method: "the whole list, read from the page cache, as a text twice: to recognise it, and to summarise it",
 		Quantities: []bench.Quantity{takes, {Name: cpuSeconds, Label: "CPU time", Better: bench.Lower,
 			Text: func(v float64) string { return units.Fixed(v, 3) + " s" }}, peaks},
-		Subjects: []bench.Subject{{Name: plain, Run: t.by(func() string { return t.dir + "/host" })}, {Name: packed, Run: t.by(func() string { return t.dir + "/host.tar.gz" })}},
+		Subjects: []bench.Subject{{Name: plain, Run: t.by(func() string { return t.dir + "/host" })}, {Name: packed, Run: t.by(func() string { return t.dir + "/host.tar.gz" })},
+			{Name: bundle, Run: t.by(func() string { return t.dir + "/bundle.tar.gz" })}},
 		Claims: []bench.Claim{
 			{Subject: plain, Quantity: took, Bound: 3}, {Subject: plain, Quantity: peakMemory, Bound: 256 << 20},
 			{Subject: packed, Quantity: peakMemory, Bound: 256 << 20},
+			{Subject: bundle, Quantity: took, Bound: 3}, {Subject: bundle, Quantity: peakMemory, Bound: 256 << 20},
 		},
 		Rounds: 9, WarmUp: 1,
 		Parameters: map[string]any{"entries": textEntries},
@@ -48,11 +55,35 @@ func (t *textsBench) setUp(ctx context.Context) (func(context.Context) error, er
 	if err = t.write(filepath.Join(t.dir, "host")); err == nil {
 		_, _, err = bench.Program{Args: []string{"tar", "-C", t.dir, "-czf", t.dir + "/host.tar.gz", "host"}}.Run(ctx)
 	}
+	if err == nil {
+		err = t.snapshot(ctx)
+	}
 	if err != nil {
 		_ = tearDown(ctx)
 		return nil, err
 	}
 	return tearDown, nil
+}
+
+// snapshot writes the bundle.
+func (t *textsBench) snapshot(ctx context.Context) error {
+	full, err := newTableFor(ctx, textEntries)
+	if err != nil {
+		return err
+	}
+	if err = full.add(ctx, 0, textEntries); err == nil {
+		err = writeSnapshot(ctx, t.dir+"/bundle.tar.gz", full.ns)
+	}
+	return errors.Join(err, full.close())
+}
+
+func writeSnapshot(ctx context.Context, path string, ns *netns.Handle) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = collect.WriteBundle(ctx, f, collect.RecordOptions{Options: collect.Options{Netns: ns, MaxEntries: math.MaxInt}, For: time.Second})
+	return errors.Join(err, f.Close())
 }
 
 func (t *textsBench) write(host string) error {
