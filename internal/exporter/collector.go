@@ -34,6 +34,9 @@ type Options struct {
 	Version string
 	// Note, where set, receives what the operator should know, a line each.
 	Note func(string)
+
+	// table is the budget of reading the connection tables, which all namespaces share.
+	table watch.Budget
 }
 
 const (
@@ -70,6 +73,9 @@ type cost struct{ counting, examining, tables time.Duration }
 
 // New returns a Collector. Run makes it work.
 func New(o Options) *Collector {
+	if o.table.Share == 0 {
+		o.table = doctor.TableBudget
+	}
 	return &Collector{o: o, started: time.Now()}
 }
 
@@ -222,7 +228,7 @@ func (c *Collector) note(text string) {
 
 // chosen enters the chosen namespaces, or the one that natkit runs in.
 func (c *Collector) chosen() error {
-	budget := budgetOf(max(1, len(c.o.Netns)))
+	budget := c.budget(max(1, len(c.o.Netns)))
 	if len(c.o.Netns) == 0 {
 		inode, err := netns.InodeOf(nil)
 		if err != nil {
@@ -241,9 +247,9 @@ func (c *Collector) chosen() error {
 	return nil
 }
 
-// budgetOf is the budget of reading the table of one of several namespaces: they share it.
-func budgetOf(namespaces int) watch.Budget {
-	b := doctor.TableBudget
+// budget is that of reading the table of one of several namespaces.
+func (c *Collector) budget(namespaces int) watch.Budget {
+	b := c.o.table
 	b.Share /= float64(namespaces)
 	return b
 }
@@ -272,7 +278,7 @@ func (c *Collector) find() error {
 			refused++
 			continue
 		}
-		n, err := open(f, own, budgetOf(min(len(found), MostNamespaces)))
+		n, err := open(f, own, c.budget(min(len(found), MostNamespaces)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:

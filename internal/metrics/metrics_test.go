@@ -42,6 +42,7 @@ func full() state.State {
 			{Address: "203.0.113.1", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: 0.1, SecondsLeft: 60},
 			{Address: "203.0.113.2", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: -1, SecondsLeft: -1}}},
 		Drops: &state.Drops{Reasons: []state.DropReason{{Reason: "NETFILTER_DROP", Packets: 9}, {Packets: 1}}},
+		Stack: &state.Stack{Counters: map[string]uint64{"TcpRetransSegs": 5}, Sockets: map[string]int64{"time_wait": 2}},
 		Findings: &state.Findings{Reports: 3, Checks: map[diagnose.State]int{diagnose.OK: 60},
 			All: []state.Finding{{Standing: diagnose.Standing{ID: "ct-table-full", Severity: diagnose.Critical}}}},
 		Unread: []state.Unread{{Part: "kernel_log"}},
