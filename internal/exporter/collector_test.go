@@ -19,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // fill makes connections first to first+n-1 of 198.18.0.1, which becomes 198.19.0.1.
@@ -58,7 +59,7 @@ func send(to string, n int) error {
 // began starts a collector, which ends with the test.
 func began(t *testing.T, o Options) *Collector {
 	t.Helper()
-	o.Every, o.Limits.Top = time.Second, 10
+	o.Every, o.Limits.Top, o.table = time.Second, 10, watch.Unlimited()
 	o.Note = func(text string) { t.Log(text) }
 	c := New(o)
 	if err := c.Start(t.Context()); err != nil {

@@ -130,8 +130,26 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestParts: one namespace alone, and no history.
+func TestParts(t *testing.T) {
+	current := func() state.State {
+		h := state.History{Times: []float64{1}, Series: map[string][]state.Value{state.SeriesEntries: {7}}}
+		return state.State{Namespaces: []state.Namespace{{Name: "a", History: h}, {Name: "b", History: h}, {History: h}}}
+	}
+	for query, want := range map[string][]int{"": {3, 1}, "?netns=b": {1, 1}, "?netns=b&netns=&history=0": {2, 0}, "?netns=none": {0, 0}} {
+		r := httptest.NewRequest("GET", "/api/state"+query, nil)
+		r.Host = "127.0.0.1"
+		w := httptest.NewRecorder()
+		served(t, current, ServeOptions{}).ServeHTTP(w, r)
+		var s state.State
+		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || len(s.Namespaces) != want[0] || want[0] > 0 && len(s.Namespaces[0].History.Times) != want[1] {
+			t.Errorf("%s: %s, %v", query, w.Body, err)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
-	for age, want := range map[float64]int{5: 200, 29: 200, 31: 503} {
+	for age, want := range map[float64]int{5: 200, 119: 200, 121: 503} {
 		w := httptest.NewRecorder()
 		served(t, oneState(age), ServeOptions{}).ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
 		if w.Code != want {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -41,6 +42,7 @@ func full() state.State {
 			{Address: "203.0.113.1", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: 0.1, SecondsLeft: 60},
 			{Address: "203.0.113.2", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: -1, SecondsLeft: -1}}},
 		Drops: &state.Drops{Reasons: []state.DropReason{{Reason: "NETFILTER_DROP", Packets: 9}, {Packets: 1}}},
+		Stack: &state.Stack{Counters: map[string]uint64{"TcpRetransSegs": 5}, Sockets: map[string]int64{"time_wait": 2}},
 		Findings: &state.Findings{Reports: 3, Checks: map[diagnose.State]int{diagnose.OK: 60},
 			All: []state.Finding{{Standing: diagnose.Standing{ID: "ct-table-full", Severity: diagnose.Critical}}}},
 		Unread: []state.Unread{{Part: "kernel_log"}},
@@ -240,5 +242,42 @@ func TestDashboard(t *testing.T) {
 				taken[at] = p.Title
 			}
 		}
+	}
+}
+
+//go:generate go test -count=1 -run ^TestDocsHaveEveryMetric$ . -args -update-docs
+
+var updateDocs = flag.Bool("update-docs", false, "rewrite the table of docs/exporter.md instead of comparing it")
+
+// TestDocsHaveEveryMetric compares the table of docs/exporter.md with the metrics; `make generate` rewrites it.
+func TestDocsHaveEveryMetric(t *testing.T) {
+	const page, begin, end = "../../docs/exporter.md", "<!-- metrics: make generate -->\n", "<!-- end -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the metrics", page)
+	}
+	var table strings.Builder
+	table.WriteString("| metric | type | labels | |\n|---|---|---|---|\n")
+	for _, m := range All {
+		labels := ""
+		if len(m.Labels) > 0 {
+			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, labels, m.Help)
+	}
+	want := before + begin + table.String() + end + after
+	if *updateDocs {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(text), want); diff != "" {
+		t.Errorf("%s has other metrics; `make generate` rewrites it:\n%s", page, diff)
 	}
 }
