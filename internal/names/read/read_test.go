@@ -305,15 +305,6 @@ func TestOverTime(t *testing.T) {
 	}
 }
 
-// sleeper is a process in a namespace that waits for its end, and its number.
-func sleeper(t *testing.T, ns *netns.Handle) int {
-	t.Helper()
-	cmd := exec.Command(testutil.NeedProgram(t, "sleep"), "600")
-	testutil.Inside(t, ns, cmd.Start)
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	return cmd.Process.Pid
-}
-
 // listens is the environment's name of the address at which the test's own program listens instead of testing.
 const listens = "NATKIT_TEST_LISTENS"
 
@@ -368,7 +359,7 @@ func TestNamespaces(t *testing.T) {
 		testutil.Sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1")
 	}
 	testutil.Veth(t, testutil.End{Netns: here, Name: "eth0", Addresses: []string{"198.18.3.1/24"}}, testutil.End{Netns: there, Name: "eth0", Addresses: []string{"198.18.3.2/24"}})
-	pid := sleeper(t, there)
+	pid := listener(t, there, "198.18.3.2:81")
 	server := listener(t, here, "198.18.3.1:8080")
 
 	before := packets(t, here) + packets(t, there)
