@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -46,6 +47,11 @@ func documents() map[string]struct {
 		"ports": {Ports{Source: "this", Ports: &snapshot.Ports{Translated: 1, Pools: []snapshot.PortPool{{Address: "198.51.100.1", Protocol: "tcp", Destination: "203.0.113.9:443", Used: 1,
 			Users: []snapshot.Talker{{Who: "10.244.1.7", Entries: 1}}}}}},
 			[]string{"198.51.100.1 (wan0) > 203.0.113.9:443 tcp, 10.244.1.7 (pod shop/web-7d9f) 100 %"}},
+		"conntrack": {Overview{Source: "this", Overview: &aggregate.Overview{Entries: 1,
+			Sources:      aggregate.Frequent{Exact: true, Different: 1, Top: []aggregate.Part{{Name: "10.244.1.7", Entries: 1, Share: 1}}},
+			Destinations: aggregate.Frequent{Exact: true, Different: 1, Top: []aggregate.Part{{Name: "198.51.100.1", Entries: 1, Share: 1}}},
+			Services:     aggregate.Frequent{Exact: true, Different: 1, Top: []aggregate.Part{{Name: "tcp 198.51.100.1:22", Entries: 1, Share: 1}}}}},
+			[]string{"10.244.1.7 (pod shop/web-7d9f) ", "198.51.100.1 (wan0) ", "tcp 198.51.100.1:22 (wan0) "}},
 		"flows": {FlowsDocument{Followed: &snapshot.Followed{Seconds: 1, Services: []snapshot.FollowedService{service, own}}},
 			[]string{"tcp 198.51.100.1:80 (wan0) ", "10.244.1.7:8080 (pod shop/web-7d9f) ", "tcp 198.51.100.1:22 (wan0, sshd pid 812 of ssh.service) "}},
 		"drops": {DropsDocument{View: DropsView{Names: known}, Drops: &snapshot.Drops{Packets: 2, Seconds: 1, Flows: []snapshot.DropFlow{
