@@ -21,7 +21,7 @@ var updateWords = flag.Bool("update-words", false, "write words.txt")
 
 // spoken are the packages whose texts are in snapshots.
 var spoken = []string{
-	"bpf/drops", "bpf/plane", "bpf/profile", "collect", "conntrack", "conntrack/aggregate", "conntrack/dump", "doctor", "follow", "gateway/engine/ebpf", "nat", "netlink", "netlink/socket", "netns",
+	"bpf/drops", "bpf/plane", "bpf/profile", "collect", "conntrack", "conntrack/aggregate", "conntrack/dump", "doctor", "follow", "gateway/engine/ebpf", "names", "names/read", "nat", "netlink", "netlink/socket", "netns",
 	"profile", "ruleset", "ruleset/read", "snapshot", "syn",
 }
 

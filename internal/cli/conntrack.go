@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 )
 
@@ -174,6 +175,7 @@ func (c *conntrackVerb) overview(cmd *cobra.Command) error {
 	}
 	o := report.Overview{Source: about.Source, Filter: c.filter.String()}
 	timeouts := aggregate.Timeouts{}
+	var known *snapshot.Names
 	if about.Live {
 		ns, err := c.entries.open(cmd)
 		if err != nil {
@@ -185,12 +187,15 @@ func (c *conntrackVerb) overview(cmd *cobra.Command) error {
 			return err
 		}
 		o.Count, o.Max, timeouts = usage.Entries, usage.Max, readTimeouts(ns)
+		if read := c.env.hostNames(0); read != nil {
+			known = read(cmd.Context(), ns)
+		}
 	}
 	o.Overview = summary.Overview(c.top, timeouts)
-	return c.env.print(struct {
+	return c.env.print(report.Named{Names: known, Document: struct {
 		tableHead
 		report.Overview
-	}{tableHead{conntrackSchema, c.env.Version, about, o.Filter}, o})
+	}{tableHead{conntrackSchema, c.env.Version, about, o.Filter}, o}})
 }
 
 const (

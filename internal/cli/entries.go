@@ -367,7 +367,7 @@ func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
 func (f *filterFlags) noteNAT(env *Env) {
 	for _, any := range f.any {
 		if any.name == "src-nat" {
-			env.note("only connections with a translated source: -n is --src-nat here, as in conntrack(8); addresses are always numeric")
+			env.note("only connections with a translated source: -n is --src-nat here, as in conntrack(8); --numeric leaves out names")
 		}
 	}
 }

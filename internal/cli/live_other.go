@@ -6,6 +6,7 @@ import (
 	"context"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
@@ -13,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -33,6 +35,9 @@ func linuxVerb(name string) *cobra.Command {
 		},
 	}
 }
+
+// hostNames is nil: there is no host to read.
+func (*Env) hostNames(time.Duration) func(context.Context, *netns.Handle) *snapshot.Names { return nil }
 
 func newBench(*Env) *cobra.Command           { return linuxVerb("bench") }
 func newExporter(*Env) *cobra.Command        { return linuxVerb("exporter") }

@@ -121,6 +121,7 @@ func (d *dropsVerb) run(cmd *cobra.Command, words []string) (err error) {
 	defer d.opt.Netns.Close()
 	d.names.numeric = d.env.numeric
 	d.addresses = d.env.addressNames(cmd.Context(), d.opt.Netns)
+	d.addresses() // which takes too long while events come in
 	if d.events && !cmd.Flags().Changed("limit") {
 		d.limit = 0
 	}

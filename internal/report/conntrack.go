@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -194,23 +195,27 @@ func (p *printer) besides(left, right []line3) {
 // frequent writes what has the most entries: sources and destinations beside each other
 // where they are short.
 func (p *printer) frequent(o *aggregate.Overview) {
-	sources, destinations := frequentBlock("source", o.Sources), frequentBlock("destination", o.Destinations)
+	sources, destinations := p.style.frequentBlock("source", o.Sources), p.style.frequentBlock("destination", o.Destinations)
 	if nameWidth(sources)+max(nameWidth(destinations), nameRight) <= max(screen, p.style.Columns)-namesRoom {
 		p.besides(sources, destinations)
 	} else {
 		p.besides(sources, nil)
 		p.besides(destinations, nil)
 	}
-	p.besides(frequentBlock("service", o.Services), nil)
+	p.besides(p.style.frequentBlock("service", o.Services), nil)
 }
 
 // frequentBlock has the total in its head, and below it how accurate the counts are.
-func frequentBlock(one string, f aggregate.Frequent) []line3 {
+func (s Style) frequentBlock(one string, f aggregate.Frequent) []line3 {
+	top := slices.Clone(f.Top)
+	for i := range top {
+		top[i].Name = names.BesideWho(s.Names, top[i].Name)
+	}
 	head := units.Plural(f.Different, one, one+"s")
 	if f.Exact {
-		return block(head, f.Top, len(f.Top))
+		return block(head, top, len(top))
 	}
-	return append(block("≥ "+head, f.Top, len(f.Top)), line3{{"≤ " + units.Count(f.Bound) + " too high", Warn}})
+	return append(block("≥ "+head, top, len(top)), line3{{"≤ " + units.Count(f.Bound) + " too high", Warn}})
 }
 
 func nameWidth(lines []line3) (width int) {

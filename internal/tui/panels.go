@@ -16,7 +16,9 @@ import (
 
 // row is a line of a panel: a name, and numbers at the right side.
 type row struct {
-	name   string
+	name string
+	// called is what the host calls an address, behind it where there is room.
+	called string
 	values []string
 	tone   report.Tone
 	// by is what rows are sorted by, the greatest first.
@@ -104,8 +106,8 @@ func (s *Sample) countRows(counts map[string]int64) (rows []row) {
 
 func (s *Sample) talkerRows(talkers []snapshot.Talker) (rows []row) {
 	for _, t := range talkers {
-		r := s.countRow(names.BesideWho(s.Names, t.Who), t.Entries)
-		r.words = append(r.words, t.Who)
+		r := s.countRow(t.Who, t.Entries)
+		r.callIt(strings.TrimPrefix(names.BesideWho(s.Names, t.Who), t.Who))
 		rows = append(rows, r)
 	}
 	return rows
@@ -164,13 +166,24 @@ func (s *Sample) portRows() (rows []row, note string) {
 		return nil, s.noTable()
 	}
 	for _, p := range s.Ports.Pools {
-		name := fmt.Sprintf("%s %s → %s", names.Beside(s.Names, "", p.Address), p.Protocol, names.Beside(s.Names, p.Protocol, p.Destination))
+		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
 		used, share := s.portsUsed(p)
 		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
 			values: []string{units.Count(used) + "/" + units.Count(p.Len()), chance(p), units.Percent(share)}, tone: shareTone(p.Share)}
+		if to := names.Of(s.Names, p.Protocol, p.Destination); to != "" {
+			r.callIt(" (to " + to + ")")
+		}
 		rows = append(rows, r)
 	}
 	return rows, "no translated source address"
+}
+
+// callIt adds what an address is called, by which rows are filtered as well.
+func (r *row) callIt(text string) {
+	if text != "" {
+		r.called = text
+		r.words = append(r.words, text)
+	}
 }
 
 // portsUsed returns the used ports of a pool and their share, rounded to the significant

@@ -163,7 +163,7 @@ func rowLines(rows []row, width, height int) []line {
 			right += strings.Repeat(" ", valueGap+columns[i]-report.TextWidth(r.values[i])) + r.values[i]
 		}
 		room := max(width-report.TextWidth(right), 0)
-		lines = append(lines, append(line{{r.name, r.tone}}.fit(room), span{right, r.tone}))
+		lines = append(lines, append(line{{r.name + r.called, r.tone}}.fit(room), span{right, r.tone}))
 	}
 	return lines
 }
