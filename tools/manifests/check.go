@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,7 +37,13 @@ func decode(text string) (any, error) {
 		return nil, fmt.Errorf("%q: natkit has no manifests of that kind", kind)
 	}
 	object := make()
-	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+	document, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	// As the API server does: encoding/json would take a field in other letters.
+	unknown, err := json.UnmarshalStrict(document, object)
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
 	if d, ok := object.(*apps.DaemonSet); ok {
