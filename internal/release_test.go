@@ -2,6 +2,7 @@ package internal_test
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,11 +49,11 @@ type readme struct {
 }
 
 var (
-	codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
-	headingMark   = regexp.MustCompile(`(?m)^#+ `)
-	tableRow  = regexp.MustCompile("(?m)^\\|.*\\|$")
-	backticks = regexp.MustCompile("`[^`]+`")
-	linkTarget      = regexp.MustCompile(`\]\(([^)#][^)]*)\)`)
+	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```$")
+	headingMark = regexp.MustCompile(`(?m)^#+ `)
+	tableRow    = regexp.MustCompile("(?m)^\\|.*\\|$")
+	backticks   = regexp.MustCompile("`[^`]+`")
+	linkTarget  = regexp.MustCompile(`\]\(([^)#][^)]*)\)`)
 	// comment is text for people in a block of commands.
 	comment = regexp.MustCompile(`(?m) +# .*$`)
 )
@@ -83,9 +84,38 @@ func readReadme(t *testing.T, name string) (r readme) {
 	return r
 }
 
+var updateDocs = flag.Bool("update-docs", false, "copy commands and output into README.zh.md instead of comparing them")
+
+// copyBlocks copies the blocks of README.md into README.zh.md, one by one, but for those that differ in comments alone.
+func copyBlocks(t *testing.T, english readme) {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := codeBlock.FindAllString(string(text), -1)
+	if text, err = os.ReadFile("../README.zh.md"); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	updated := codeBlock.ReplaceAllStringFunc(string(text), func(block string) string {
+		if next++; next > len(from) || comment.ReplaceAllString(block, "") == english.Blocks[next-1] {
+			return block
+		}
+		return from[next-1]
+	})
+	if err := os.WriteFile("../README.zh.md", []byte(updated), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestReadmeInChinese: README.zh.md has the sections, commands, output and links of README.md.
 func TestReadmeInChinese(t *testing.T) {
-	english, chinese := readReadme(t, "../README.md"), readReadme(t, "../README.zh.md")
+	english := readReadme(t, "../README.md")
+	if *updateDocs {
+		copyBlocks(t, english)
+	}
+	chinese := readReadme(t, "../README.zh.md")
 	if len(english.Blocks) < 4 || len(english.Levels) < 8 || len(english.Code) < 15 || len(english.Links) < 20 {
 		t.Fatalf("README.md was not understood: %+v", english)
 	}
