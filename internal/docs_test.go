@@ -62,7 +62,7 @@ func anchor(text string) string {
 func pages(t *testing.T) map[string]page {
 	t.Helper()
 	all := map[string]page{}
-	for _, path := range []string{"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md"} {
+	for _, path := range []string{"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../SECURITY.md", "../README.zh.md"} {
 		all[path] = readPage(t, path)
 	}
 	if err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {

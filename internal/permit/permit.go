@@ -124,7 +124,7 @@ func placeOf(path string) (string, error) {
 var system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"}
 
 // streams are those below /dev and /proc that lead to a terminal, to a pipe or nowhere.
-var streams = []string{"/dev/full", "/dev/null", "/dev/pts", "/dev/tty"}
+var streams = []string{"/dev/fd", "/dev/full", "/dev/null", "/dev/pts", "/dev/stderr", "/dev/stdout", "/dev/tty"}
 
 func isSystem(place string) bool {
 	in := func(dir string) bool { return within(place, dir) }

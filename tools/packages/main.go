@@ -18,12 +18,13 @@ func main() {
 	out := flag.String("out", "dist", "the folder for the packages; what an earlier run left there is removed")
 	version := flag.String("version", "", "what scripts/version prints")
 	epoch := flag.String("epoch", os.Getenv("SOURCE_DATE_EPOCH"), "the time of all files, in seconds since 1970")
+	only := flag.String("only", "", "make the .deb and .rpm of this architecture alone")
 	flag.Parse()
 	seconds, err := strconv.ParseInt(*epoch, 10, 64)
 	if err != nil {
 		err = fmt.Errorf("-epoch %q: expected seconds since 1970 (SOURCE_DATE_EPOCH)", *epoch)
 	} else {
-		err = run(*root, *out, *version, time.Unix(seconds, 0))
+		err = run(*root, *out, *version, *only, time.Unix(seconds, 0))
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "packages: %v\n", err)
@@ -38,7 +39,7 @@ type release struct {
 	names           []string
 }
 
-func run(root, out, version string, at time.Time) error {
+func run(root, out, version, only string, at time.Time) error {
 	source, err := sourceOf(version, at)
 	if err != nil {
 		return err
@@ -55,6 +56,12 @@ func run(root, out, version string, at time.Time) error {
 		return err
 	}
 	r := &release{root: root, out: out, work: work, source: source}
+	if only != "" {
+		if err := r.packagesOf(only); err != nil {
+			return err
+		}
+		return r.finish()
+	}
 	for _, v := range variants {
 		if err := r.variant(v); err != nil {
 			return err
@@ -111,8 +118,24 @@ func (r *release) variant(v Variant) error {
 		}
 	}
 	names, err := images(r.out, r.work, r.source, v, all)
+	for _, name := range names {
+		fmt.Println(filepath.Join(r.out, name))
+	}
 	r.names = append(r.names, names...)
 	return err
+}
+
+// packagesOf makes the .deb and .rpm of one architecture.
+func (r *release) packagesOf(arch string) error {
+	binary, list, err := r.program(variants[0], arch)
+	if err != nil {
+		return err
+	}
+	files, err := tree(r.root, r.source, binary, list)
+	if err != nil {
+		return err
+	}
+	return r.systems(arch, files)
 }
 
 // program builds natkit and lists what is linked into it.

@@ -18,8 +18,8 @@ type Source struct {
 }
 
 var (
-	tagged = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-([0-9A-Za-z.]+?))?(?:-(\d+)-(g[0-9a-f]+))?(-dirty)?$`)
-	hashed = regexp.MustCompile(`^([0-9a-f]{7,64})(-dirty)?$`)
+	tagged = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-([0-9A-Za-z.]+?))?(?:-(\d+)-(g[0-9a-f]+))?$`)
+	hashed = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
 )
 
 // sourceOf understands the words of scripts/version, "v1.2.0-3-g0123abc COMMIT DATE".
@@ -40,28 +40,37 @@ func sourceOf(words string, at time.Time) (Source, error) {
 // packageVersion is the version of a package for what 'git describe' prints. Commits after a tag come after it (+), what
 // comes before a release does so here too (~), and without any tag versions are ordered by the time of their commits.
 func packageVersion(described string, at time.Time) (string, error) {
-	if m := hashed.FindStringSubmatch(described); m != nil {
-		return "0.0.0~git" + at.UTC().Format("20060102150405") + "." + m[1][:7] + dirty("+", m[2]), nil
+	name, dirty := strings.CutSuffix(described, "-dirty")
+	base, after, err := versionParts(name, at)
+	if err != nil {
+		return "", err
 	}
-	m := tagged.FindStringSubmatch(described)
-	if m == nil {
-		return "", fmt.Errorf("version %q: expected v1.2.3, v1.2.3-rc.1, v1.2.3-4-g0123abc or a commit, with or without -dirty", described)
+	if dirty {
+		after = append(after, "dirty")
 	}
-	version, separator := m[1], "+"
-	if m[2] != "" {
-		version += "~" + m[2]
+	if len(after) > 0 {
+		base += "+" + strings.Join(after, ".")
 	}
-	if m[3] != "" {
-		version, separator = version+"+"+m[3]+"."+m[4], "."
-	}
-	return version + dirty(separator, m[5]), nil
+	return base, nil
 }
 
-func dirty(separator, mark string) string {
-	if mark == "" {
-		return ""
+// versionParts returns the version of a release, or of a commit without a tag, and what came after it.
+func versionParts(name string, at time.Time) (base string, after []string, err error) {
+	if hashed.MatchString(name) {
+		return "0.0.0~git" + at.UTC().Format("20060102150405") + "." + name[:7], nil, nil
 	}
-	return separator + "dirty"
+	m := tagged.FindStringSubmatch(name)
+	if m == nil {
+		return "", nil, fmt.Errorf("version %q: expected v1.2.3, v1.2.3-rc.1, v1.2.3-4-g0123abc or a commit, with or without -dirty", name)
+	}
+	base = m[1]
+	if m[2] != "" {
+		base += "~" + m[2]
+	}
+	if m[3] != "" {
+		after = []string{m[3], m[4]}
+	}
+	return base, after, nil
 }
 
 // tag is the version as a tag of images, which have no ~ and no +.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+)
+
+func natkitChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load("../../deploy/helm/natkit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestPlain: the manifests for kubectl are those of the chart.
+func TestPlain(t *testing.T) {
+	if err := run("../..", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// daemonSet renders the chart with values and returns the one that it has.
+func daemonSet(t *testing.T, values map[string]any) *apps.DaemonSet {
+	t.Helper()
+	rendered, err := render(natkitChart(t), values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names(rendered) {
+		if err := check(rendered[name]); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, rendered[name])
+		}
+	}
+	object, err := decode(rendered["daemonset.yaml"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object.(*apps.DaemonSet)
+}
+
+// TestPrivilege: the exporter has the capabilities that its values ask for, and nothing else of the node.
+func TestPrivilege(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		values  map[string]any
+		want    []core.Capability
+		hostPID bool
+	}{
+		{"usual", nil, []core.Capability{"BPF", "NET_ADMIN", "PERFMON", "SYSLOG"}, false},
+		{"without drops", map[string]any{"drops": false}, []core.Capability{"NET_ADMIN", "SYSLOG"}, false},
+		{"all namespaces", map[string]any{"allNamespaces": true}, []core.Capability{"BPF", "NET_ADMIN", "PERFMON", "SYSLOG", "SYS_ADMIN", "SYS_PTRACE"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := daemonSet(t, tt.values).Spec.Template.Spec
+			s := pod.Containers[0].SecurityContext
+			got := slices.Clone(s.Capabilities.Add)
+			slices.Sort(got)
+			if !slices.Equal(got, tt.want) || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+				t.Errorf("adds %v and drops %v, want %v and all", got, s.Capabilities.Drop, tt.want)
+			}
+			if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || pod.HostIPC || *pod.AutomountServiceAccountToken {
+				t.Errorf("it may do more than it needs: %+v", s)
+			}
+			if !pod.HostNetwork || pod.HostPID != tt.hostPID {
+				t.Errorf("host network %v, host processes %v", pod.HostNetwork, pod.HostPID)
+			}
+			for _, v := range pod.Volumes {
+				if v.HostPath != nil {
+					t.Errorf("it mounts %s of the node", v.HostPath.Path)
+				}
+			}
+			if e := pod.Containers[0].Env; len(e) != 1 || e[0] != (core.EnvVar{Name: "NATKIT_READ_ONLY", Value: "1"}) {
+				t.Errorf("environment %v", e)
+			}
+		})
+	}
+}
+
+// TestValues: what is set arrives, and what the schema of the values does not have is refused.
+func TestValues(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	d := daemonSet(t, map[string]any{
+		"image": map[string]any{"repository": "registry.example.net/natkit", "digest": digest}, "port": 9999, "secretName": "other",
+		"extraArgs": []any{"--top=20"}, "priorityClassName": "system-node-critical", "affinity": map[string]any{"nodeAffinity": map[string]any{}},
+		"podLabels": map[string]any{"team": "net"}, "podAnnotations": map[string]any{"a": "b"}, "imagePullSecrets": []any{map[string]any{"name": "pull"}},
+	})
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	if c.Image != "registry.example.net/natkit@"+digest || c.Ports[0].ContainerPort != 9999 || !slices.Contains(c.Args, "--listen=:9999") || !slices.Contains(c.Args, "--top=20") {
+		t.Errorf("image %s, ports %v, arguments %v", c.Image, c.Ports, c.Args)
+	}
+	if pod.Volumes[0].Secret.SecretName != "other" || pod.PriorityClassName != "system-node-critical" || pod.ImagePullSecrets[0].Name != "pull" || d.Spec.Template.Labels["team"] != "net" {
+		t.Errorf("the pod is %+v", pod)
+	}
+	for _, values := range []map[string]any{{"drop": true}, {"port": 0}, {"port": "9752"}, {"image": map[string]any{"repository": "x", "digest": "latest"}}} {
+		if _, err := render(natkitChart(t), values); err == nil {
+			t.Errorf("values %v are not refused", values)
+		}
+	}
+}
+
+func TestPodMonitor(t *testing.T) {
+	rendered, err := render(natkitChart(t), map[string]any{"podMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := decode(rendered["podmonitor.yaml"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := object.(*monitoring.PodMonitor)
+	pods := daemonSet(t, nil).Spec.Template.Labels
+	for name, value := range m.Spec.Selector.MatchLabels {
+		if pods[name] != value {
+			t.Errorf("it selects %s=%s, and the pods have %q", name, value, pods[name])
+		}
+	}
+	if m.Labels["release"] != "prometheus" || m.Spec.PodMetricsEndpoints[0].Authorization.Credentials.Key != "token" {
+		t.Errorf("it is %+v", m)
+	}
+	if rendered, err := render(natkitChart(t), nil); err != nil || slices.Contains(names(rendered), "podmonitor.yaml") {
+		t.Errorf("there is a PodMonitor that was not asked for (%v)", err)
+	}
+}
+
+// TestCheckRefuses: the check finds what a typing error makes of a manifest.
+func TestCheckRefuses(t *testing.T) {
+	good := "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nautomountServiceAccountToken: false\n"
+	if err := check(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"an unknown field": strings.Replace(good, "automount", "autoMount", 1),
+		"a field twice":    good + "automountServiceAccountToken: true\n",
+		"a wrong type":     strings.Replace(good, "false", "never", 1),
+		"another kind":     strings.Replace(good, "ServiceAccount", "Secret", 1),
+		"another selector": "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec:\n  selector: {matchLabels: {a: b}}\n  template: {metadata: {labels: {a: c}}}\n",
+	} {
+		if check(text) == nil {
+			t.Errorf("%s is not refused", name)
+		}
+	}
+}
