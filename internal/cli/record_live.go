@@ -41,7 +41,6 @@ func addRecorder(env *Env, cmd *cobra.Command) {
 	t := &target{}
 	on := "critical"
 	t.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
-		collectSeldom()
 		o.Netns = ns
 		if o.Dir == "" {
 			o.Dir = recordDir(env)

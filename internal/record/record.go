@@ -147,6 +147,13 @@ func begin(o Options) (r *recorder, err error) {
 		h.Netns = o.Netns.Name()
 	}
 	r.keeper.clean()
+	if before, err := ring.Open(os.DirFS(o.Dir)); err == nil {
+		if err := r.keeper.resume(before, r.began); err != nil {
+			o.Note(err)
+		}
+	} else if !errors.Is(err, ring.ErrNone) {
+		return nil, err
+	}
 	if r.writer, err = ring.NewWriter(store{o.Dir}, ring.Options{Most: o.Most, Header: h}); err != nil {
 		return nil, err
 	}

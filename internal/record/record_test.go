@@ -287,7 +287,7 @@ func TestKilled(t *testing.T) {
 	testutil.NeedRoot(t)
 	dir := filepath.Join(t.TempDir(), "record")
 	snapshots := 0
-	const kills = 5
+	const kills = 3
 	for i := range kills {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
 		cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir)
@@ -333,6 +333,35 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledAfterMark: a mark whose minutes were not over when the recorder was killed is kept by the next one, once.
+func TestKilledAfterMark(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := filepath.Join(t.TempDir(), "record")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
+	cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir, "NATKIT_TEST_AFTER=1h")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitSnapshots(t, dir, 2)
+	if _, err := Mark(dir, "now"); err != nil {
+		t.Error(err)
+	}
+	waitSnapshots(t, dir, 3)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for range 2 {
+		o := options(t, testutil.Namespace(t))
+		o.Dir = dir
+		stop := start(t, o)
+		waitSnapshots(t, dir, 2)
+		stop()
+	}
+	if kept, err := List(dir); err != nil || len(kept) != 1 || kept[0].Text != "now" || kept[0].Snapshots < 3 {
+		t.Errorf("kept: %+v: %v", kept, err)
+	}
+}
+
 // TestChildRecords is a recorder that is killed.
 func TestChildRecords(t *testing.T) {
 	dir := os.Getenv("NATKIT_TEST_RECORD")
@@ -341,6 +370,9 @@ func TestChildRecords(t *testing.T) {
 	}
 	o := options(t, nil)
 	o.Dir, o.Every = dir, time.Millisecond
+	if after, err := time.ParseDuration(os.Getenv("NATKIT_TEST_AFTER")); err == nil {
+		o.After = after
+	}
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

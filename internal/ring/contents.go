@@ -180,7 +180,7 @@ var ErrTooFew = errors.New("it has no two snapshots in succession, which a diagn
 
 // Newest returns the last two snapshots in succession.
 func (r *Ring) Newest() (before, after *Frame, err error) {
-	pairs := r.pairs()
+	pairs := r.Pairs()
 	if len(pairs) == 0 {
 		return nil, nil, ErrTooFew
 	}
@@ -192,7 +192,7 @@ func (r *Ring) Newest() (before, after *Frame, err error) {
 // would have compared. Where the clock was set back, so that the time came twice, they are the later ones. It fails where
 // the nearest is further away than a gap.
 func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
-	pairs := r.pairs()
+	pairs := r.Pairs()
 	if len(pairs) == 0 {
 		return nil, nil, ErrTooFew
 	}
@@ -218,8 +218,8 @@ func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
 	return before, after, nil
 }
 
-// pairs are the snapshots in succession.
-func (r *Ring) pairs() (all [][2]*Frame) {
+// Pairs are the snapshots in succession.
+func (r *Ring) Pairs() (all [][2]*Frame) {
 	var before *Frame
 	for _, f := range r.Snapshots() {
 		if before != nil {

@@ -22,7 +22,7 @@ const (
 	// recordedFor is how long is recorded in a run.
 	recordedFor = 3 * time.Minute
 	// renewed connections take the place of others in a second, where they do.
-	renewed = 2_000
+	renewed = 500
 )
 
 // Quantities of a recording.
