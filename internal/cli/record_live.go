@@ -29,7 +29,7 @@ const (
 	mostKeep    = 10_000
 	recordEvery = 5 * time.Second
 	// usualOutcomes: to load the programs for it takes more than all else.
-	usualOutcomes = time.Minute
+	usualOutcomes = 2 * time.Minute
 )
 
 // neverTriggers is the word of --on for no finding.

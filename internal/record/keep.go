@@ -16,6 +16,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // mostPending bounds triggers that wait for their minutes.
@@ -105,7 +106,9 @@ func (r *recorder) keepAll(at ring.Stamp) error {
 func (r *recorder) keepNext(at ring.Stamp) error {
 	p := r.keeper.waiting[0]
 	r.keeper.waiting = r.keeper.waiting[1:]
+	began := watch.CPUTime()
 	dir, err := r.keeper.keep(p)
+	r.besides += watch.CPUTime() - began
 	if err != nil {
 		r.Note(fmt.Errorf("keep the minutes around %s: %w", p.at.Wall.Format(time.RFC3339), err))
 		return nil

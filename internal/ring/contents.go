@@ -71,8 +71,9 @@ type PacketContents struct {
 	Kept    uint64 `json:"kept"`
 	NotKept uint64 `json:"not_kept"`
 	Lost    uint64 `json:"lost"`
-	// Sampled is the largest number of connections of which one was recorded.
-	Sampled uint64 `json:"sampled"`
+	// Sampled is the largest number of connections of which one was recorded, SampledICMP of packets of ICMP.
+	Sampled     uint64 `json:"sampled"`
+	SampledICMP uint64 `json:"sampled_icmp"`
 }
 
 // Contents reads what is in the ring, but for the snapshots themselves.
@@ -135,7 +136,7 @@ func (c *Contents) addOther(r *Ring, f *Frame) error {
 		c.Packets.Kept += uint64(len(p.List))
 		c.Packets.NotKept += p.NotKept
 		c.Packets.Lost += p.Lost
-		c.Packets.Sampled = max(c.Packets.Sampled, p.Sample)
+		c.Packets.Sampled, c.Packets.SampledICMP = max(c.Packets.Sampled, p.Sample), max(c.Packets.SampledICMP, p.SampleICMP)
 	case KindDrops:
 		d, err := r.Drops(f)
 		if err != nil {
