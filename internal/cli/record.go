@@ -129,6 +129,9 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 		Example: `  natkit record export --at 10:15 -o at-ten.tar.gz
   natkit record export /tmp/gateway-3/record --at -2h --packets --before 1m -o at.pcapng`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !at.given || output == "" {
+				return usagef("--at TIME and --output FILE are required")
+			}
 			dir := recordArg(env, args)
 			r, err := openRing(dir)
 			if err != nil {
@@ -163,9 +166,6 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 	cmd.Flags().Var(period(&after, 0, 24*time.Hour), "after", "with --packets: how long after the time")
 	requires(cmd, "before", "packets")
 	requires(cmd, "after", "packets")
-	for _, name := range []string{"at", "output"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
 	return cmd
 }
 

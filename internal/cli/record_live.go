@@ -29,7 +29,7 @@ const (
 	mostKeep    = 10_000
 	recordEvery = 5 * time.Second
 	// usualOutcomes: to load the programs for it takes more than all else.
-	usualOutcomes = time.Minute
+	usualOutcomes = 2 * time.Minute
 )
 
 // neverTriggers is the word of --on for no finding.
@@ -41,7 +41,6 @@ func addRecorder(env *Env, cmd *cobra.Command) {
 	t := &target{}
 	on := "critical"
 	t.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
-		collectSeldom()
 		o.Netns = ns
 		if o.Dir == "" {
 			o.Dir = recordDir(env)

@@ -6,13 +6,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/record"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
 )
@@ -30,6 +33,9 @@ type topVerb struct {
 	target   target
 	interval time.Duration
 	once     bool
+	// from is a recording of 'natkit record' that is played, at where in it.
+	from string
+	at   moment
 }
 
 func newTop(env *Env) *cobra.Command {
@@ -46,18 +52,28 @@ The cost does not grow with the table: each time an unbiased sample of at most 1
 entries is read, in half a percent of the time of one CPU. Nothing subscribes to events.
 
 The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
-namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.`,
+namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
+
+With --from it plays a recording of 'natkit record', from its beginning or --at a time: space
+pauses, left and right step, + and - change the speed. That requires no privilege but to read it.`,
 		Example: `  sudo natkit top
   sudo natkit top --netns gateway --interval 1
   sudo natkit top --pid $(docker inspect -f '{{.State.Pid}}' web)
   sudo natkit top --once                 # one frame, as text, after 2 seconds
-  sudo natkit top --once --json          # what is in it, as data`,
+  sudo natkit top --once --json          # what is in it, as data
+  natkit top --from /var/lib/natkit/record --at 10:15   # play what 'natkit record' has`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
 	t.target.addFlags(cmd)
 	cmd.Flags().Var(period(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
 	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
 	t.env.addJSON(cmd, snapshot.RecordingSchema)
+	cmd.Flags().Var(into(&t.from, notEmpty("a directory")), "from", "play the recording of 'natkit record' in `DIR`")
+	addAt(cmd, &t.at, "with --from: begin at the `TIME` 10:15, 2026-11-20T10:15:00, -2h, …")
+	for _, live := range []string{"netns", "pid", "interval"} {
+		cmd.MarkFlagsMutuallyExclusive("from", live)
+	}
+	requires(cmd, "at", "from")
 	requires(cmd, "json", "once")
 	return cmd
 }
@@ -82,6 +98,9 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if t.from != "" {
+		return t.replay(cmd.Context())
+	}
 	ns, err := t.target.open(cmd)
 	if err != nil {
 		return err
@@ -105,16 +124,77 @@ func (t *topVerb) print(ctx context.Context, opt tui.Options) error {
 	if err != nil {
 		return err
 	}
+	return t.frame(sample, tui.New(opt.Theme, t.interval).Resize(report.Width, onceLines).Take(sample))
+}
+
+// frame prints what a model shows of a sample.
+func (t *topVerb) frame(sample *tui.Sample, m tui.Model) (err error) {
 	if t.env.asJSON {
 		err = report.JSON(t.env.Stdout, sample.Recording())
 	} else {
-		frame := tui.New(opt.Theme, t.interval).Resize(report.Width, onceLines).Take(sample).Frame()
-		_, err = io.WriteString(t.env.Stdout, frame)
+		_, err = io.WriteString(t.env.Stdout, m.Frame())
 	}
 	if err != nil {
 		return fmt.Errorf("print the sample: %w", err)
 	}
 	return nil
+}
+
+// tape is a recording in a ring.
+type tape struct {
+	ring  *ring.Ring
+	dir   string
+	pairs [][2]*ring.Frame
+}
+
+func (t *tape) Len() int { return len(t.pairs) }
+
+func (t *tape) Sample(i int) (*snapshot.Sample, error) {
+	s, err := record.Sample(t.ring, t.pairs[i][0], t.pairs[i][1])
+	if err != nil {
+		return nil, malformed(fmt.Errorf("read the recording in %s: %w", t.dir, err))
+	}
+	return s, nil
+}
+
+// replay plays a recording, or prints one frame of it.
+func (t *topVerb) replay(ctx context.Context) error {
+	r, err := openRing(t.from)
+	if err != nil {
+		return err
+	}
+	played := &tape{r, t.from, r.Pairs()}
+	if played.Len() == 0 {
+		return malformed(fmt.Errorf("read the recording in %s: %w", t.from, ring.ErrTooFew))
+	}
+	from, err := t.begin(r, played)
+	if err != nil {
+		return err
+	}
+	host := played.pairs[from][1].Segment().Host
+	theme := tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
+	if t.once {
+		s, err := played.Sample(from)
+		if err != nil {
+			return err
+		}
+		sample := &tui.Sample{Sample: s, Host: host}
+		return t.frame(sample, tui.New(theme, t.interval).Resize(report.Width, onceLines).Replay(sample, tui.Place{Number: from + 1, Of: played.Len(), Speed: 1}))
+	}
+	return tui.Replay(ctx, tui.ReplayOptions{Tape: played, Host: host, From: from, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout})
+}
+
+// begin is the number of the sample to begin with.
+func (t *topVerb) begin(r *ring.Ring, played *tape) (int, error) {
+	at, err := momentIn(r, t.from, t.at)
+	if err != nil || at.IsZero() {
+		return 0, err
+	}
+	_, after, err := r.Pair(at)
+	if err != nil {
+		return 0, malformed(fmt.Errorf("read the recording in %s: %w", t.from, err))
+	}
+	return slices.IndexFunc(played.pairs, func(p [2]*ring.Frame) bool { return p[1] == after }), nil
 }
 
 // save writes what 'natkit snapshot' writes.

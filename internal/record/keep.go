@@ -16,6 +16,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // mostPending bounds triggers that wait for their minutes.
@@ -49,6 +50,39 @@ func (k *keeper) clean() {
 	disk.RemoveLeftovers(filepath.Join(k.Dir, marksDir))
 }
 
+// resume has what a recorder that was killed did not keep any more kept: triggers of the last minutes of the ring.
+func (k *keeper) resume(r *ring.Ring, now time.Time) error {
+	_, newest, err := r.Newest()
+	if err != nil {
+		return nil // there is nothing to keep
+	}
+	kept := map[time.Time]bool{}
+	var triggers []pending
+	for f := range r.All() {
+		if f.Kind != ring.KindEvent {
+			continue
+		}
+		e, err := r.Event(f)
+		if err != nil {
+			return err
+		}
+		switch e.Event {
+		case ring.EventKept:
+			kept[e.Of] = true
+		case ring.EventTrigger, ring.EventMark:
+			if at := (ring.Stamp{Wall: e.Of, Uptime: f.Uptime}); newest.Wall.Sub(e.Of) <= k.Before+k.After {
+				triggers = append(triggers, pending{at: at, due: now, event: e})
+			}
+		}
+	}
+	for _, p := range triggers {
+		if !kept[p.at.Wall] {
+			k.add(p)
+		}
+	}
+	return nil
+}
+
 // keepDue keeps what is due.
 func (r *recorder) keepDue(now time.Time, at ring.Stamp) error {
 	for len(r.keeper.waiting) > 0 && !now.Before(r.keeper.waiting[0].due) {
@@ -72,13 +106,15 @@ func (r *recorder) keepAll(at ring.Stamp) error {
 func (r *recorder) keepNext(at ring.Stamp) error {
 	p := r.keeper.waiting[0]
 	r.keeper.waiting = r.keeper.waiting[1:]
+	began := watch.CPUTime()
 	dir, err := r.keeper.keep(p)
+	r.besides += watch.CPUTime() - began
 	if err != nil {
 		r.Note(fmt.Errorf("keep the minutes around %s: %w", p.at.Wall.Format(time.RFC3339), err))
 		return nil
 	}
 	r.end.Kept++
-	return r.event(at, ring.Event{Event: ring.EventKept, Text: p.event.Text, ID: p.event.ID, Severity: p.event.Severity, Kept: dir})
+	return r.event(at, ring.Event{Event: ring.EventKept, Text: p.event.Text, ID: p.event.ID, Severity: p.event.Severity, Kept: dir, Of: p.at.Wall})
 }
 
 // keep copies the minutes into a directory of their own, which appears whole.
@@ -143,7 +179,7 @@ func keptName(p pending) string {
 	if p.event.ID == "" && p.event.Event == ring.EventTrigger {
 		what = "when"
 	}
-	return p.at.Wall.UTC().Format("20060102T150405Z") + "-" + what
+	return p.at.Wall.UTC().Format("20060102T150405.000Z") + "-" + what
 }
 
 // makeRoom removes the oldest of what was kept, so that one more is within the bounds of their number, and of their size.

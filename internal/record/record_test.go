@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -30,6 +32,7 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -287,7 +290,7 @@ func TestKilled(t *testing.T) {
 	testutil.NeedRoot(t)
 	dir := filepath.Join(t.TempDir(), "record")
 	snapshots := 0
-	const kills = 5
+	const kills = 3
 	for i := range kills {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
 		cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir)
@@ -333,6 +336,35 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledAfterMark: a mark whose minutes were not over when the recorder was killed is kept by the next one, once.
+func TestKilledAfterMark(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := filepath.Join(t.TempDir(), "record")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
+	cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir, "NATKIT_TEST_AFTER=1h")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitSnapshots(t, dir, 2)
+	if _, err := Mark(dir, "now"); err != nil {
+		t.Error(err)
+	}
+	waitSnapshots(t, dir, 3)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for range 2 {
+		o := options(t, testutil.Namespace(t))
+		o.Dir = dir
+		stop := start(t, o)
+		waitSnapshots(t, dir, 2)
+		stop()
+	}
+	if kept, err := List(dir); err != nil || len(kept) != 1 || kept[0].Text != "now" || kept[0].Snapshots < 3 {
+		t.Errorf("kept: %+v: %v", kept, err)
+	}
+}
+
 // TestChildRecords is a recorder that is killed.
 func TestChildRecords(t *testing.T) {
 	dir := os.Getenv("NATKIT_TEST_RECORD")
@@ -341,6 +373,9 @@ func TestChildRecords(t *testing.T) {
 	}
 	o := options(t, nil)
 	o.Dir, o.Every = dir, time.Millisecond
+	if after, err := time.ParseDuration(os.Getenv("NATKIT_TEST_AFTER")); err == nil {
+		o.After = after
+	}
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -422,6 +457,18 @@ func TestPackets(t *testing.T) {
 	stop := start(t, o)
 	waitSnapshots(t, o.Dir, 1)
 	testutil.Run(t, ns, "", "ping", "-c", "2", "-i", "0.2", "-s", "1000", "127.0.0.1")
+	testutil.Inside(t, ns, func() error {
+		if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil {
+			_, _ = c.Write([]byte("no header of it is kept, but of the answer"))
+			c.Close()
+		}
+		c, err := net.Dial("tcp", "127.0.0.1:9")
+		if err == nil {
+			c.Close()
+			return errors.New("something listens on port 9")
+		}
+		return nil
+	})
 	kinds := func() map[byte]int {
 		all := map[byte]int{}
 		r := read(o.Dir)
@@ -442,8 +489,37 @@ func TestPackets(t *testing.T) {
 		}
 		return all
 	}
-	testutil.Eventually(t, "headers of ICMP", func() bool { return kinds()[unix.IPPROTO_ICMP] >= 4 })
+	// Each is seen twice, as it is sent and received: 4 of ping's and the error, a SYN and a RST.
+	testutil.Eventually(t, "headers of TCP and ICMP", func() bool {
+		all := kinds()
+		return all[unix.IPPROTO_ICMP] >= 10 && all[unix.IPPROTO_TCP] >= 4
+	})
 	stop()
+	if n := kinds()[unix.IPPROTO_UDP]; n > 0 {
+		t.Errorf("%d headers of UDP", n)
+	}
+}
+
+// TestSampledFilter: with the samples of a flood the filter keeps few packets, and with variable ones it can be made.
+func TestSampledFilter(t *testing.T) {
+	for _, samples := range []tap.Samples{{1, 1}, {1 << 10, 1}, {1, 1 << 10}, {mostSample, mostSample}} {
+		raw, err := notable(samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, all := bpf.Disassemble(raw)
+		if !all {
+			t.Fatalf("%v: not all of it is understood", samples)
+		}
+		for i, in := range program { // no jump leads behind its end
+			if j, is := in.(bpf.JumpIf); is && i+1+int(max(j.SkipTrue, j.SkipFalse)) >= len(program) {
+				t.Errorf("%v: instruction %d jumps out of the filter", samples, i)
+			}
+		}
+	}
+	if _, err := notable(tap.Samples{-1, -2}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestParseCondition(t *testing.T) {

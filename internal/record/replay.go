@@ -57,3 +57,21 @@ func RecordingOf(r *ring.Ring, budget *snapshot.Budget, frames ...*ring.Frame) (
 	}
 	return collect.ReadBundle(&bundle, budget)
 }
+
+// Sample is what 'natkit top' shows of a snapshot and the one before.
+func Sample(r *ring.Ring, before, after *ring.Frame) (*snapshot.Sample, error) {
+	rec, err := RecordingOf(r, nil, before, after)
+	if err != nil {
+		return nil, err
+	}
+	drops, err := r.DropsUntil(after)
+	if err != nil {
+		return nil, err
+	}
+	last := rec.Last()
+	s := &snapshot.Sample{Snapshot: last, Before: rec.First(), Flows: rec.Flows, Drops: drops, TableAt: last.TakenAt}
+	if last.Table != nil {
+		s.EntriesRead = last.Table.Sampled
+	}
+	return s, nil
+}

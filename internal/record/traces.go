@@ -23,6 +23,7 @@ import (
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tap"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // startTraces begins to record what is between snapshots. What cannot be had is noted, and the rest goes on.
@@ -82,16 +83,20 @@ func (r *recorder) stopTraces() {
 // they are lost, and what the kernel drops meanwhile.
 type outcomes struct {
 	tracer *doctor.Tracer
-	at     time.Time
+	// next is when it is time for it again, cost the CPU time that it has taken so far.
+	next time.Time
+	cost time.Duration
 }
 
 // follow begins to follow connections, until the next snapshot, where it is time.
 func (r *recorder) follow(ctx context.Context) {
-	if r.Outcomes == 0 || !r.at.IsZero() && time.Since(r.at) < r.Outcomes {
+	if r.Outcomes == 0 || time.Now().Before(r.next) {
 		return
 	}
-	r.at = time.Now()
+	began := watch.CPUTime()
 	r.tracer = doctor.StartTrace(ctx, doctor.TraceOptions{Netns: r.Netns, Drops: true, SYNs: true, Follow: true, FlowSample: doctor.FlowSample})
+	r.cost = watch.CPUTime() - began
+	r.besides += r.cost
 }
 
 // followed ends that, and returns what was seen; nil where nothing was followed.
@@ -99,8 +104,13 @@ func (r *recorder) followed() *snapshot.Trace {
 	if r.tracer == nil {
 		return nil
 	}
+	began := watch.CPUTime()
 	seen := r.tracer.Stop()
 	r.tracer = nil
+	took := watch.CPUTime() - began
+	r.besides += took
+	r.cost += took
+	r.next = time.Now().Add(max(r.Outcomes, time.Duration(float64(r.cost)/traceShare)))
 	return &seen
 }
 
@@ -149,9 +159,9 @@ func (d *dropCounter) close() {
 const (
 	// tapEvery is how often packets are taken: as seldom as the kernel's buffer allows.
 	tapEvery = 200 * time.Millisecond
-	// packetRate is how many headers are kept in a second, on average from one snapshot to the next; beyond, fewer
-	// connections are sampled.
-	packetRate = 200
+	// packetRate is how many headers of TCP, and of ICMP, are kept in a second, on average from one snapshot to the next;
+	// beyond, fewer are sampled.
+	packetRate = 100
 	mostSample = 1 << 16
 	// relist is how often interfaces are listed again at most, where one is new.
 	relist = 5 * time.Second
@@ -164,24 +174,31 @@ type packetTap struct {
 	feed   *tap.Feed
 	stop   func() error
 
-	mu     sync.Mutex // what follows
-	list   []ring.Packet
-	seen   uint64
-	lost   uint64
-	since  time.Time
-	sample int
-	names  map[int]string
-	listed time.Time
-	failed error
+	mu    sync.Mutex // what follows
+	list  []ring.Packet
+	lost  uint64
+	since time.Time
+	// samples are of pairs of ports of TCP, and of ICMP; seen counts the packets of both since the last snapshot.
+	samples tap.Samples
+	seen    [2]uint64
+	names   map[int]string
+	listed  time.Time
+	failed  error
 }
+
+// Indexes of samples and seen.
+const (
+	ofTCP = iota
+	ofICMP
+)
 
 func tapPackets(ctx context.Context, ns *netns.Handle) (*packetTap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see headers"}); err != nil {
 		return nil, err
 	}
-	t := &packetTap{ns: ns, source: tap.OpenSource(ns), since: time.Now(), sample: 1, names: map[int]string{}}
+	t := &packetTap{ns: ns, source: tap.OpenSource(ns), since: time.Now(), samples: tap.Samples{1, 1}, names: map[int]string{}}
 	var err error
-	if t.feed, err = t.source.Open(false, tap.Samples{1, 1}, func(s tap.Samples) ([]bpf.RawInstruction, error) { return notable(s[0]) }); err != nil {
+	if t.feed, err = t.source.Open(false, t.samples, notable); err != nil {
 		t.source.Close()
 		return nil, err
 	}
@@ -193,21 +210,28 @@ func tapPackets(ctx context.Context, ns *netns.Handle) (*packetTap, error) {
 func (t *packetTap) See() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, err := t.feed.Receive(t.keep)
-	t.seen += uint64(n)
+	before := t.seen
+	_, err := t.feed.Receive(t.keep)
 	t.lost += t.feed.Lost()
-	if span := time.Since(t.since); float64(n) > 2*packetRate*tapEvery.Seconds() && float64(t.seen) > packetRate*max(span, time.Second).Seconds() {
-		err = cmp.Or(err, t.resample(t.sample*2))
+	samples := t.samples
+	for i := range samples {
+		if now := t.seen[i] - before[i]; float64(now) > packetRate*tapEvery.Seconds() && t.seen[i] > t.most(time.Since(t.since)) {
+			samples[i] *= 2
+		}
 	}
-	t.failed = cmp.Or(t.failed, err)
-	return err
+	t.failed = cmp.Or(t.failed, err, t.resample(samples))
+	return t.failed
 }
 
 // Pause: nothing depends on packets that are not seen.
 func (t *packetTap) Pause() {}
 
 func (t *packetTap) keep(p *tap.Packet) {
-	if len(t.list) >= t.most() {
+	kind := ofICMP
+	if ring.IsTCP(p.Data) {
+		kind = ofTCP
+	}
+	if t.seen[kind]++; t.seen[kind] > t.most(time.Since(t.since)) {
 		return
 	}
 	at := p.At
@@ -218,9 +242,9 @@ func (t *packetTap) keep(p *tap.Packet) {
 	t.list = append(t.list, ring.Packet{At: at, Interface: t.name(p.Interface), Sent: p.Sent, Length: uint32(ring.TotalBytes(p.Data)), Data: slices.Clone(data)})
 }
 
-// most is how many headers are kept up to now since the last snapshot.
-func (t *packetTap) most() int {
-	return int(packetRate * max(time.Since(t.since), time.Second).Seconds())
+// most is how many headers of each kind are kept in that time.
+func (t *packetTap) most(span time.Duration) uint64 {
+	return uint64(packetRate * max(span, time.Second).Seconds())
 }
 
 // name is that of an interface; its index where it is gone.
@@ -244,23 +268,31 @@ func (t *packetTap) name(index int) string {
 	return fmt.Sprintf("if%d", index)
 }
 
-func (t *packetTap) resample(to int) error {
-	if to = min(max(to, 1), mostSample); to == t.sample {
+func (t *packetTap) resample(to tap.Samples) error {
+	for i := range to {
+		to[i] = min(max(to[i], 1), mostSample)
+	}
+	if to == t.samples {
 		return nil
 	}
-	t.sample = to
-	return t.feed.Sample(tap.Samples{to, 1})
+	t.samples = to
+	return t.feed.Sample(to)
 }
 
-// take returns what was kept since the call before. More connections are sampled again where that was little.
+// take returns what was kept since the call before. More are sampled again of which there were few.
 func (t *packetTap) take() (*ring.Packets, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &ring.Packets{Sample: uint64(t.sample), NotKept: t.seen - uint64(len(t.list)), Lost: t.lost, List: t.list}
-	if few := float64(t.seen) < packetRate/4*time.Since(t.since).Seconds(); few && t.sample > 1 {
-		t.failed = cmp.Or(t.failed, t.resample(t.sample/2))
+	p := &ring.Packets{Sample: uint64(t.samples[ofTCP]), SampleICMP: uint64(t.samples[ofICMP]),
+		NotKept: t.seen[ofTCP] + t.seen[ofICMP] - uint64(len(t.list)), Lost: t.lost, List: t.list}
+	samples := t.samples
+	for i := range samples {
+		if t.seen[i] < t.most(time.Since(t.since))/4 {
+			samples[i] /= 2
+		}
 	}
-	t.list, t.seen, t.lost, t.since = nil, 0, 0, time.Now()
+	t.failed = cmp.Or(t.failed, t.resample(samples))
+	t.list, t.seen, t.lost, t.since = nil, [2]uint64{}, 0, time.Now()
 	return p, t.failed
 }
 
@@ -270,10 +302,10 @@ func (t *packetTap) close() {
 	t.source.Close()
 }
 
-// notable keeps SYNs, FINs and RSTs of one in sample pairs of ports, in both directions, and ICMP, as far as they are from
-// or for this host or pass it.
-func notable(sample int) ([]bpf.RawInstruction, error) {
-	v4, v6 := notableOf(4, unix.IPPROTO_ICMP, sample), notableOf(6, unix.IPPROTO_ICMPV6, sample)
+// notable keeps SYNs, FINs and RSTs of one in so many pairs of ports, in both directions, and one in so many packets of ICMP,
+// as far as they are from or for this host or pass it.
+func notable(samples tap.Samples) ([]bpf.RawInstruction, error) {
+	v4, v6 := notableOf(4, unix.IPPROTO_ICMP, samples), notableOf(6, unix.IPPROTO_ICMPV6, samples)
 	head := tap.Ends([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 1},
@@ -287,16 +319,17 @@ func notable(sample int) ([]bpf.RawInstruction, error) {
 	return tap.Assemble(slices.Concat(head, v4, v6))
 }
 
-func notableOf(version int, icmp uint32, sample int) []bpf.Instruction {
-	protocolAt := uint32(9)
+func notableOf(version int, icmp uint32, samples tap.Samples) []bpf.Instruction {
+	protocolAt, headerLength := uint32(9), bpf.Instruction(bpf.LoadMemShift{Off: 0})
 	if version == 6 {
-		protocolAt = 6
+		protocolAt, headerLength = 6, bpf.LoadConstant{Dst: bpf.RegX, Val: tap.IPv6Header}
 	}
+	// Which ones is decided by their checksum, which differs from one to the next.
+	ofICMP := tap.Ends(slices.Concat([]bpf.Instruction{headerLength, bpf.LoadIndirect{Off: 2, Size: 2}}, tap.Chosen(samples[ofICMP])))
 	return slices.Concat([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: protocolAt, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: icmp, SkipTrue: 1},
-		bpf.RetConstant{Val: tap.KeepBytes},
-	}, tap.Ends(slices.Concat(tap.TCP(version), []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: icmp, SkipTrue: uint8(len(ofICMP))},
+	}, ofICMP, tap.Ends(slices.Concat(tap.TCP(version), []bpf.Instruction{
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(frame.SYN | frame.FIN | frame.RST)},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: tap.Drop},
 		// The same in both directions.
@@ -305,5 +338,5 @@ func notableOf(version int, icmp uint32, sample int) []bpf.Instruction {
 		bpf.LoadIndirect{Off: 2, Size: 2},
 		bpf.LoadScratch{Dst: bpf.RegX, N: 0},
 		bpf.ALUOpX{Op: bpf.ALUOpXor},
-	}, tap.Chosen(sample))))
+	}, tap.Chosen(samples[ofTCP]))))
 }

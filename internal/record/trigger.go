@@ -132,7 +132,7 @@ func (r *recorder) trigger(at ring.Stamp, key string, e ring.Event) error {
 		return nil
 	}
 	r.again[key] = now.Add(againAfter)
-	e.Event = ring.EventTrigger
+	e.Event, e.Of = ring.EventTrigger, at.Wall
 	r.keeper.add(pending{at: at, due: now.Add(r.After), event: e})
 	return r.event(at, e)
 }

@@ -95,6 +95,9 @@ func (r Recorded) headers() string {
 	if c.Sampled > 1 {
 		text += fmt.Sprintf(", at times of 1 in %s connections", units.Count(c.Sampled))
 	}
+	if c.SampledICMP > 1 {
+		text += fmt.Sprintf(", of 1 in %s of ICMP", units.Count(c.SampledICMP))
+	}
 	if c.Lost > 0 {
 		text += ", " + units.Count(c.Lost) + " lost"
 	}

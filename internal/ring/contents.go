@@ -71,8 +71,9 @@ type PacketContents struct {
 	Kept    uint64 `json:"kept"`
 	NotKept uint64 `json:"not_kept"`
 	Lost    uint64 `json:"lost"`
-	// Sampled is the largest number of connections of which one was recorded.
-	Sampled uint64 `json:"sampled"`
+	// Sampled is the largest number of connections of which one was recorded, SampledICMP of packets of ICMP.
+	Sampled     uint64 `json:"sampled"`
+	SampledICMP uint64 `json:"sampled_icmp"`
 }
 
 // Contents reads what is in the ring, but for the snapshots themselves.
@@ -135,7 +136,7 @@ func (c *Contents) addOther(r *Ring, f *Frame) error {
 		c.Packets.Kept += uint64(len(p.List))
 		c.Packets.NotKept += p.NotKept
 		c.Packets.Lost += p.Lost
-		c.Packets.Sampled = max(c.Packets.Sampled, p.Sample)
+		c.Packets.Sampled, c.Packets.SampledICMP = max(c.Packets.Sampled, p.Sample), max(c.Packets.SampledICMP, p.SampleICMP)
 	case KindDrops:
 		d, err := r.Drops(f)
 		if err != nil {
@@ -180,7 +181,7 @@ var ErrTooFew = errors.New("it has no two snapshots in succession, which a diagn
 
 // Newest returns the last two snapshots in succession.
 func (r *Ring) Newest() (before, after *Frame, err error) {
-	pairs := r.pairs()
+	pairs := r.Pairs()
 	if len(pairs) == 0 {
 		return nil, nil, ErrTooFew
 	}
@@ -192,7 +193,7 @@ func (r *Ring) Newest() (before, after *Frame, err error) {
 // would have compared. Where the clock was set back, so that the time came twice, they are the later ones. It fails where
 // the nearest is further away than a gap.
 func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
-	pairs := r.pairs()
+	pairs := r.Pairs()
 	if len(pairs) == 0 {
 		return nil, nil, ErrTooFew
 	}
@@ -218,8 +219,8 @@ func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
 	return before, after, nil
 }
 
-// pairs are the snapshots in succession.
-func (r *Ring) pairs() (all [][2]*Frame) {
+// Pairs are the snapshots in succession.
+func (r *Ring) Pairs() (all [][2]*Frame) {
 	var before *Frame
 	for _, f := range r.Snapshots() {
 		if before != nil {

@@ -98,8 +98,10 @@ type Event struct {
 	// Snapshots were not recorded since the last event of this kind, and why.
 	Snapshots uint64 `json:"snapshots,omitempty"`
 	Why       string `json:"why,omitempty"`
-	// Kept is the directory that a trigger's minutes were copied to.
-	Kept string `json:"kept,omitempty"`
+	// Kept is the directory that a trigger's minutes were copied to, Of the time of the snapshot that triggered, also of a
+	// trigger and a mark.
+	Kept string    `json:"kept,omitempty"`
+	Of   time.Time `json:"of,omitzero"`
 }
 
 // Names of Event.Event.

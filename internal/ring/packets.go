@@ -8,12 +8,13 @@ import (
 
 // Packets are headers of packets, as many as were kept.
 type Packets struct {
-	// Sample: one in so many connections was kept. NotKept packets were seen beyond what is kept in a second, Lost ones
+	// Sample: of TCP one in so many connections was kept, SampleICMP: of ICMP one in so many packets. NotKept packets were seen beyond what is kept in a second, Lost ones
 	// were not seen: there was no room for them.
-	Sample  uint64
-	NotKept uint64
-	Lost    uint64
-	List    []Packet
+	Sample     uint64
+	SampleICMP uint64
+	NotKept    uint64
+	Lost       uint64
+	List       []Packet
 }
 
 // Packet is the headers of one packet, from the IP header on.
@@ -30,7 +31,7 @@ type Packet struct {
 var errPackets = errors.New("the headers of packets are damaged")
 
 func (p *Packets) encode(to []byte) []byte {
-	for _, n := range []uint64{p.Sample, p.NotKept, p.Lost, uint64(len(p.List))} {
+	for _, n := range []uint64{p.Sample, p.SampleICMP, p.NotKept, p.Lost, uint64(len(p.List))} {
 		to = binary.AppendUvarint(to, n)
 	}
 	for _, one := range p.List {
@@ -69,7 +70,7 @@ func parsePackets(b []byte) (*Packets, error) {
 		b = b[size:]
 		return data
 	}
-	p.Sample, p.NotKept, p.Lost = number(), number(), number()
+	p.Sample, p.SampleICMP, p.NotKept, p.Lost = number(), number(), number(), number()
 	for n := number(); n > 0 && !damaged; n-- {
 		if len(b) < 9 {
 			return nil, errPackets
@@ -115,6 +116,12 @@ func HeaderBytes(data []byte) int {
 		}
 	}
 	return min(size, len(data))
+}
+
+// IsTCP reports whether a packet that begins with its IP header is of TCP.
+func IsTCP(data []byte) bool {
+	_, protocol := ipHeader(data)
+	return protocol == protoTCP
 }
 
 // ipHeader is the length of the IP header, as far as it is there, and the protocol behind it.

@@ -315,6 +315,16 @@ func (r *Ring) Drops(f *Frame) (*snapshot.Drops, error) {
 	return d, nil
 }
 
+// DropsUntil returns the drops between the snapshot before and this one; nil where they were not recorded.
+func (r *Ring) DropsUntil(f *Frame) (*snapshot.Drops, error) {
+	for i := range f.segment.Frames {
+		if d := &f.segment.Frames[i]; d.Kind == KindDrops && d.Wall.Equal(f.Wall) {
+			return r.Drops(d)
+		}
+	}
+	return nil, nil
+}
+
 func (r *Ring) document(f *Frame, v any) error {
 	body, err := r.body(f)
 	if err != nil {

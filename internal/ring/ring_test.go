@@ -177,7 +177,7 @@ func TestRing(t *testing.T) {
 	if err := first.Event(at(30), mark); err != nil {
 		t.Fatal(err)
 	}
-	packets := &Packets{Sample: 4, NotKept: 7, Lost: 1, List: []Packet{{At: start, Interface: "eth0", Sent: true, Length: 60, Data: []byte{0x45, 1}}}}
+	packets := &Packets{Sample: 4, SampleICMP: 2, NotKept: 7, Lost: 1, List: []Packet{{At: start, Interface: "eth0", Sent: true, Length: 60, Data: []byte{0x45, 1}}}}
 	if err := first.Packets(at(30), packets); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestRing(t *testing.T) {
 	}
 	want := &Contents{Schema: ContentsSchema, WrittenBy: "1.2", EverySeconds: 5, From: at(0).Wall, To: at(101).Wall, Snapshots: 32, Bytes: c.Bytes, Segments: 2,
 		Events: []RecordedEvent{{at(30).Wall, mark}}, Gaps: []Gap{{at(29).Wall, at(100).Wall, GapRestarted}}, Damaged: []DamagedSegment{},
-		Packets: PacketContents{Kept: 1, NotKept: 7, Lost: 1, Sampled: 4}, Dropped: 3, DropsKnown: true}
+		Packets: PacketContents{Kept: 1, NotKept: 7, Lost: 1, Sampled: 4, SampledICMP: 2}, Dropped: 3, DropsKnown: true}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}

@@ -41,6 +41,9 @@ func (m Model) identity() line {
 	if m.paused {
 		right = append(right, span{"paused", "1;33"}, span{text: "  "})
 	}
+	if m.tape.Of > 0 {
+		right = append(right, span{fmt.Sprintf("recorded, %s of %s", units.Count(m.tape.Number), units.Count(m.tape.Of)), report.Bold}, span{text: "  "})
+	}
 	right = append(right, span{s.TakenAt.Format(time.TimeOnly) + s.TakenAt.Format(" MST"), report.Plain})
 	// A long name makes room for the clock, not the other way round.
 	return beside(left.fit(min(left.width(), max(m.width-right.width()-2, 1))), right, m.width)
@@ -218,6 +221,9 @@ func (m Model) foot() line {
 		return line{{"↑ ↓ choose  enter switch  esc back", report.Dim}}
 	}
 	keys := "q quit  p pause  s sort  / filter  n netns  w save  1-7 panel  ? help  " + interval(m.interval)
+	if m.tape.Of > 0 {
+		keys = fmt.Sprintf("q quit  space pause  ←/→ step  [ ] 12 steps  +/- speed: %d times  / filter  1-7 panel", m.tape.Speed)
+	}
 	if m.width < wholeWidth {
 		keys = "? help  q quit  tab panel"
 	}

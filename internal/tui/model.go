@@ -67,6 +67,9 @@ type Model struct {
 	filter Filter
 	draft  string // of a filter
 
+	// tape is where in a recording the sample is; zero of a live one.
+	tape Place
+
 	list       []Space
 	listed     bool
 	cursor     int
@@ -96,6 +99,20 @@ func (m Model) Take(s *Sample) Model {
 	if s.Flows != nil {
 		m.births = m.births.add(s.Flows.TotalPerSecond)
 	}
+	return m
+}
+
+// Place is a sample of a recording: the Number'th, from 1, of Of. Speed is how many times as fast as it was recorded the next
+// ones come.
+type Place struct{ Number, Of, Speed int }
+
+// Replay shows a sample of a recording. Where it is not the one after that shown before, the history begins anew.
+func (m Model) Replay(s *Sample, at Place) Model {
+	if at.Number != m.tape.Number+1 {
+		m.usage, m.births = history{}, history{}
+	}
+	m = m.Take(s)
+	m.tape = at
 	return m
 }
 

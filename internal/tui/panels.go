@@ -239,6 +239,8 @@ var helpLines = []string{
 	"w, S          save a snapshot to a file, as 'natkit snapshot' does",
 	"+, -          a longer or shorter time between samples",
 	"ctrl+z        back to the shell; 'fg' continues",
+	"              of a recording (--from): left and right step, [ and ] by 12,",
+	"              home and end go to its ends, + and - change the speed",
 	"",
 	"table         entries of this namespace against nf_conntrack_max, which each",
 	"              namespace is compared with, and its history",

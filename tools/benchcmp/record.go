@@ -22,7 +22,7 @@ const (
 	// recordedFor is how long is recorded in a run.
 	recordedFor = 3 * time.Minute
 	// renewed connections take the place of others in a second, where they do.
-	renewed = 2_000
+	renewed = 500
 )
 
 // Quantities of a recording.
@@ -45,7 +45,7 @@ func recordSuite(natkit string) bench.Suite {
 		gateways = append(gateways, g)
 		subjects = append(subjects, bench.Subject{Name: kind.name, Run: func(ctx context.Context) (bench.Sample, error) { return g.record(ctx, natkit, kind.renewed) }})
 		claims = append(claims, bench.Claim{Subject: kind.name, Quantity: recordShare, Bound: 0.01}, bench.Claim{Subject: kind.name, Quantity: ringGrowth, Bound: 5e6},
-			bench.Claim{Subject: kind.name, Quantity: peakMemory, Bound: 128 << 20})
+			bench.Claim{Subject: kind.name, Quantity: peakMemory, Bound: 192 << 20})
 	}
 	return bench.Suite{
 		Name: "record", Title: "natkit record on a busy gateway",
