@@ -86,6 +86,7 @@ func faulty() *state.State {
 	n.Services.Answered, n.Services.Failed, n.Services.AnsweredShare = 9_001, 24_102, 9_001.0/33_103
 	n.Services.All[0] = state.Service{Name: "tcp 198.19.0.1:443 -> 10.0.0.5:8443", Answered: 0, Unanswered: 20_022, HalfOpen: 2_000, Waiting: 310, Open: 5_101, NewPerSecond: 201.5}
 	n.Services.All[1].Answered, n.Services.All[1].Unanswered, n.Services.All[1].AnsweredShare = 9_001, 2_080, 9_001.0/11_081
+	n.Ports.Complete = true
 	n.Ports.Addresses[0] = state.Address{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.80:443", Used: 62_900, TimeWait: 31_000, Ports: 64_512,
 		UsedShare: 0.975, Fails: 0.021, SecondsLeft: 95, NewPerSecond: 310.2}
 	n.Ports.Addresses = append(n.Ports.Addresses, state.Address{Address: "2001:db8:1234:5678:9abc:def0:1234:5678", Protocol: "udp",

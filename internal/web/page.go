@@ -318,10 +318,13 @@ func (m *maker) answered() string {
 	if s == nil || m.reading(state.PartServices, s.Reading).Old {
 		return ""
 	}
-	window := units.Roughly(s.WindowSeconds)
-	if s.AnsweredShare < 0 {
-		return "No translated connection began or ended in the last " + window + "."
+	window, read, among := units.Roughly(s.WindowSeconds), "", ""
+	if !s.Complete { // a sample of the table
+		read, among = " that were read", " among the entries that were read"
 	}
-	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s.", units.Percent(s.AnsweredShare), window,
-		units.Count(s.Answered), units.Count(s.Answered+s.Failed))
+	if s.AnsweredShare < 0 {
+		return "No translated connection began or ended in the last " + window + among + "."
+	}
+	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s%s.", units.Percent(s.AnsweredShare), window,
+		units.Count(s.Answered), units.Count(s.Answered+s.Failed), read)
 }
