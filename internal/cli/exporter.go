@@ -36,6 +36,7 @@ type exporterVerb struct {
 	cert, key string
 	token     string
 	netns     []string
+	pids      []int
 	all       bool
 	every     time.Duration
 	top       int
@@ -91,7 +92,8 @@ Parts that cannot be read are missing, and natkit_read_failed names them.`,
 	f.Var(into(&e.cert, notEmpty("a file")), "tls-cert", "certificate of the server, a PEM `FILE`")
 	f.Var(into(&e.key, notEmpty("a file")), "tls-key", "key of the certificate, a PEM `FILE`")
 	f.Var(into(&e.token, notEmpty("a file")), "token-file", "requests must bear the token in `FILE`")
-	f.StringArrayVar(&e.netns, "netns", nil, "watch the network namespace `NAME` (of 'ip netns list'); may be repeated")
+	f.StringArrayVar(&e.netns, "netns", nil, "in the network namespace `NAME` (of 'ip netns list'; may be repeated)")
+	f.IntSliceVar(&e.pids, "pid", nil, "in the network namespace of process `PID`, for instance a container's (may be repeated)")
 	f.BoolVar(&e.all, "all-netns", false, fmt.Sprintf("watch every network namespace that has a name or a process, up to %d", exporter.MostNamespaces))
 	f.Var(period(&e.every, time.Second, maxCount), "every", "time from one reading of the counters to the next: seconds or 500ms, 1m, …")
 	f.Var(between(&e.top, 0, mostListed), "top", "services, addresses, sources and destinations that have metrics, at most `N` each")
@@ -103,6 +105,7 @@ Parts that cannot be read are missing, and natkit_read_failed names them.`,
 	requires(cmd, "json", "once")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsMutuallyExclusive("netns", "all-netns")
+	cmd.MarkFlagsMutuallyExclusive("pid", "all-netns")
 	for _, serving := range []string{"listen", "tls-cert", "tls-key", "token-file", "otlp"} {
 		cmd.MarkFlagsMutuallyExclusive("once", serving)
 	}
@@ -126,15 +129,10 @@ func (e *exporterVerb) run(cmd *cobra.Command) (err error) {
 	}
 	o := exporter.Options{All: e.all, Every: e.every, Limits: state.Limits{Top: e.top}, Version: e.env.Version,
 		Note: func(text string) { e.env.note("%s", text) }}
-	for _, name := range e.netns {
-		one := target{netns: name}
-		ns, err := one.open(cmd)
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		o.Netns = append(o.Netns, ns)
+	if o.Netns, err = e.open(); err != nil {
+		return err
 	}
+	defer netns.CloseAll(o.Netns)
 	c := exporter.New(o)
 	if err := c.Start(ctx); err != nil {
 		return err
@@ -144,6 +142,29 @@ func (e *exporterVerb) run(cmd *cobra.Command) (err error) {
 		return e.print(ctx, c)
 	}
 	return e.serve(ctx, c, listeners, serve)
+}
+
+// open opens the chosen namespaces.
+func (e *exporterVerb) open() (all []*netns.Handle, err error) {
+	take := func(ns *netns.Handle, openErr error) {
+		if err == nil {
+			err = openErr
+		}
+		if openErr == nil {
+			all = append(all, ns)
+		}
+	}
+	for _, name := range e.netns {
+		take(openNamed(name))
+	}
+	for _, pid := range e.pids {
+		take(openPID("pid", pid))
+	}
+	if err != nil {
+		netns.CloseAll(all)
+		return nil, err
+	}
+	return all, nil
 }
 
 // serving listens, and reads what protects that.

@@ -209,19 +209,29 @@ func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	name, pid := t.prefix+"netns", t.prefix+"pid"
 	switch {
 	case cmd.Flags().Changed(name):
-		ns, err := netns.Named(t.netns)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w%s", err, document.Hint(t.netns, netns.Names()))
-		}
-		return ns, err
+		return openNamed(t.netns)
 	case cmd.Flags().Changed(pid):
-		if t.pid <= 0 {
-			return nil, usagef("--%s %d: must be the number of a process", pid, t.pid)
-		}
-		return netns.OfPID(t.pid)
+		return openPID(pid, t.pid)
 	default:
 		return nil, nil
 	}
+}
+
+// openNamed opens a namespace of 'ip netns list'.
+func openNamed(name string) (*netns.Handle, error) {
+	ns, err := netns.Named(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w%s", err, document.Hint(name, netns.Names()))
+	}
+	return ns, err
+}
+
+// openPID opens the namespace of a process, the value of a flag.
+func openPID(flag string, pid int) (*netns.Handle, error) {
+	if pid <= 0 {
+		return nil, usagef("--%s %d: must be the number of a process", flag, pid)
+	}
+	return netns.OfPID(pid)
 }
 
 // with calls do with the chosen namespace, nil for the one natkit runs in, and closes it.

@@ -34,6 +34,9 @@ type Options struct {
 	Version string
 	// Note, where set, receives what the operator should know, a line each.
 	Note func(string)
+
+	// table is the budget of reading the connection tables, which all namespaces share.
+	table watch.Budget
 }
 
 const (
@@ -55,15 +58,24 @@ type Collector struct {
 	mu         sync.Mutex
 	namespaces []*namespace
 	leftOut    int
-	tableCPU   time.Duration
+	cost       cost
+
+	// work is held by what reads a namespace, so that its CPU time is known.
+	work sync.Mutex
 	// missed is whether it was noted that there may be other namespaces.
 	missed bool
 
 	drops *dropCounter
 }
 
+// cost is the CPU time so far of counting, which finding namespaces is a part of, of examining, and of reading tables in that.
+type cost struct{ counting, examining, tables time.Duration }
+
 // New returns a Collector. Run makes it work.
 func New(o Options) *Collector {
+	if o.table.Share == 0 {
+		o.table = doctor.TableBudget
+	}
 	return &Collector{o: o, started: time.Now()}
 }
 
@@ -82,35 +94,38 @@ func (c *Collector) Start(ctx context.Context) error {
 	return nil
 }
 
-// Run reads again and again until ctx ends: the counters at every interval, and all that costs more as often as its
-// share of a CPU allows.
+// Run reads again and again until ctx ends: the counters at every interval, and what costs more as often as a share of a
+// CPU allows; where namespaces are very many, the counters too.
 func (c *Collector) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	both.Go(func() { c.examineAgain(ctx) })
-	found := time.Now()
-	for c.wait(ctx, c.o.Every) {
+	pays, found := doctor.NewPayer(time.Now(), c.spent().counting), time.Now()
+	for next := c.o.Every; c.wait(ctx, next); {
 		if c.o.All && time.Since(found) >= findEvery {
-			if err := c.find(); err != nil {
-				c.note(err.Error())
-			}
+			c.alone(&c.cost.counting, func() {
+				if err := c.find(); err != nil {
+					c.note(err.Error())
+				}
+			})
 			found = time.Now()
 		}
 		c.count(ctx)
+		next = max(c.o.Every, pays.Due(time.Now(), c.spent().counting, 0))
 	}
 }
 
 // examineAgain examines all network namespaces in turn.
 func (c *Collector) examineAgain(ctx context.Context) {
-	pays := doctor.NewPayer(time.Now(), watch.CPUTime())
+	pays := doctor.NewPayer(time.Now(), 0)
 	for next := time.Duration(0); c.wait(ctx, next); {
-		table := c.examine(ctx)
-		if next == 0 { // nothing is compared yet
-			pays.Due(time.Now(), watch.CPUTime(), table)
+		first := next == 0 // nothing is compared yet
+		c.examine(ctx)
+		spent := c.spent()
+		next = max(c.o.Every, pays.Due(time.Now(), spent.examining-spent.tables, 0))
+		if first {
 			next = min(c.o.Every, leastBetween)
-			continue
 		}
-		next = max(c.o.Every, pays.Due(time.Now(), watch.CPUTime(), table))
 	}
 }
 
@@ -140,22 +155,39 @@ func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
 func (c *Collector) count(ctx context.Context) {
 	dropped := c.drops.read()
 	for _, n := range c.watched() {
-		n.count(ctx, c.o, dropped)
+		c.alone(&c.cost.counting, func() { n.count(ctx, c.o, dropped) })
 	}
 }
 
-// examine examines every namespace, and returns the CPU time of reading tables.
-func (c *Collector) examine(ctx context.Context) (table time.Duration) {
+// examine examines every namespace.
+func (c *Collector) examine(ctx context.Context) {
 	for _, n := range c.watched() {
 		if ctx.Err() != nil {
-			break
+			return
 		}
-		table += n.examine(ctx, c.o)
+		var table time.Duration
+		c.alone(&c.cost.examining, func() { table = n.examine(ctx, c.o) })
+		c.mu.Lock()
+		c.cost.tables += table
+		c.mu.Unlock()
 	}
+}
+
+// alone does what reads the kernel, nothing else of that kind beside it, and adds its CPU time to a part of the cost.
+func (c *Collector) alone(to *time.Duration, read func()) {
+	c.work.Lock()
+	defer c.work.Unlock()
+	began := watch.CPUTime()
+	read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tableCPU += table
-	return table
+	*to += watch.CPUTime() - began
+}
+
+func (c *Collector) spent() cost {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cost
 }
 
 func (c *Collector) watched() []*namespace {
@@ -170,7 +202,7 @@ func (c *Collector) State() state.State {
 	c.mu.Lock()
 	s := state.State{Schema: state.Schema, At: now, Started: c.started, Version: c.o.Version, Kernel: c.kernel,
 		EverySeconds: c.o.Every.Seconds(), Namespaces: []state.Namespace{}, LeftOut: c.leftOut,
-		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.tableCPU.Seconds()}}
+		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.cost.tables.Seconds()}}
 	c.mu.Unlock()
 	for _, n := range c.watched() {
 		s.Namespaces = append(s.Namespaces, n.state(now))
@@ -196,7 +228,7 @@ func (c *Collector) note(text string) {
 
 // chosen enters the chosen namespaces, or the one that natkit runs in.
 func (c *Collector) chosen() error {
-	budget := budgetOf(max(1, len(c.o.Netns)))
+	budget := c.budget(max(1, len(c.o.Netns)))
 	if len(c.o.Netns) == 0 {
 		inode, err := netns.InodeOf(nil)
 		if err != nil {
@@ -215,9 +247,9 @@ func (c *Collector) chosen() error {
 	return nil
 }
 
-// budgetOf is the budget of reading the table of one of several namespaces: they share it.
-func budgetOf(namespaces int) watch.Budget {
-	b := doctor.TableBudget
+// budget is that of reading the table of one of several namespaces.
+func (c *Collector) budget(namespaces int) watch.Budget {
+	b := c.o.table
 	b.Share /= float64(namespaces)
 	return b
 }
@@ -246,7 +278,7 @@ func (c *Collector) find() error {
 			refused++
 			continue
 		}
-		n, err := open(f, own, budgetOf(min(len(found), MostNamespaces)))
+		n, err := open(f, own, c.budget(min(len(found), MostNamespaces)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:

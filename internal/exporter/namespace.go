@@ -122,6 +122,7 @@ func (n *namespace) examine(ctx context.Context, o Options) (table time.Duration
 	if fresh || sample.Table == nil {
 		n.about.Table, n.about.Services, n.about.Ports = state.TableOf(sample, o.Limits), state.ServicesOf(sample, o.Limits), state.PortsOf(sample, o.Limits)
 	}
+	n.about.Stack = state.StackOf(sample.Snapshot)
 	if report != nil {
 		n.about.Findings = state.FindingsOf(report, standing, n.about.Findings)
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/state"
@@ -31,7 +33,7 @@ const (
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	// stopTimeout is how long requests may go on when the server is to end.
-	stopTimeout    = 3 * time.Second
+	stopTimeout    = 2 * time.Second
 	mostHeader     = 16 << 10
 	mostConnection = 128
 )
@@ -71,7 +73,7 @@ func Serve(ctx context.Context, listeners []net.Listener, current func() state.S
 func handler(current func() state.State, o ServeOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", o.Metrics)
-	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) { writeState(w, current()) })
+	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, r *http.Request) { writeState(w, r.URL.Query(), current()) })
 	page := o.Page
 	if page == nil {
 		page = http.HandlerFunc(index)
@@ -95,7 +97,17 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-func writeState(w http.ResponseWriter, s state.State) {
+// writeState writes the state; of the network namespaces netns=NAME alone, where that is asked for, and without their
+// history with history=0.
+func writeState(w http.ResponseWriter, q url.Values, s state.State) {
+	if q.Has("netns") {
+		s.Namespaces = slices.DeleteFunc(s.Namespaces, func(n state.Namespace) bool { return !slices.Contains(q["netns"], n.Name) })
+	}
+	if q.Get("history") == "0" {
+		for i := range s.Namespaces {
+			s.Namespaces[i].History = state.History{Times: []float64{}, Series: map[string][]state.Value{}}
+		}
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		http.Error(w, "encode the state: "+err.Error(), http.StatusInternalServerError)
@@ -105,13 +117,14 @@ func writeState(w http.ResponseWriter, s state.State) {
 	_, _ = w.Write(append(text, '\n')) // the client is gone
 }
 
-// unhealthy is the age of counters, in intervals, from which the exporter does not work.
-const unhealthy = 6
+// unhealthy is the age of counters, in intervals, from which the exporter does not work; leastUnhealthy is that in seconds at
+// least, as counters of many namespaces are read less often.
+const unhealthy, leastUnhealthy = 6, 120
 
 // health answers 200 where the counters of every namespace are new.
 func health(w http.ResponseWriter, s state.State) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	limit := max(unhealthy*s.EverySeconds, 30)
+	limit := max(unhealthy*s.EverySeconds, leastUnhealthy)
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		if age, known := n.Ages()[state.PartCounters]; known && age > limit {

@@ -17,7 +17,7 @@ var All = described(
 			ofHost: func(s *state.State, emit emit) { emit(float64(s.LeftOut)) }},
 		{Name: "natkit_table_cpu_seconds_total", Kind: Counter, Help: "CPU time that reading connection tables took.",
 			ofHost: func(s *state.State, emit emit) { emit(s.Self.TableCPUSeconds) }},
-		{Name: "natkit_data_age_seconds", Kind: Gauge, Help: "Time since a part of the data was read: counters, table, services, ports, drops, findings.", Labels: []string{"part"},
+		{Name: "natkit_data_age_seconds", Kind: Gauge, Help: "Time since a part of the data was read: counters, table, services, ports, drops, stack, findings.", Labels: []string{"part"},
 			of: func(n *state.Namespace, emit emit) {
 				for part, age := range n.Ages() {
 					emit(age, part)
@@ -30,7 +30,7 @@ var All = described(
 				}
 			}},
 	},
-	ofCounters(), ofTable(), ofServices(), ofPorts(), ofDrops(), ofFindings())
+	ofCounters(), ofTable(), ofServices(), ofPorts(), ofDrops(), ofStack(), ofFindings())
 
 // described gives each its description.
 func described(parts ...[]Metric) (all []Metric) {
@@ -261,6 +261,26 @@ func ofDrops() []Metric {
 						r.Reason = "none"
 					}
 					emit(float64(r.Packets), r.Reason)
+				}
+			}},
+	}
+}
+
+func ofStack() []Metric {
+	return []Metric{
+		{Name: "natkit_stack_events_total", Kind: Counter, Help: "Counters of the network stack beside connection tracking that doctor looks at, by the names of nstat: packets lost or refused, retransmissions, rejected timestamps.", Labels: []string{"counter"},
+			of: func(n *state.Namespace, emit emit) {
+				if n.Stack == nil {
+					return
+				}
+				for name, v := range n.Stack.Counters {
+					emit(float64(v), name)
+				}
+			}},
+		{Name: "natkit_tcp_sockets", Kind: Gauge, Help: "TCP sockets of the host itself: in_use, time_wait, orphan (of all network namespaces).", Labels: []string{"state"},
+			of: func(n *state.Namespace, emit emit) {
+				if n.Stack != nil {
+					counts(n.Stack.Sockets, emit)
 				}
 			}},
 	}

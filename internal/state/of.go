@@ -188,6 +188,23 @@ func PortsOf(s *snapshot.Sample, l Limits) *Ports {
 	return out
 }
 
+// StackOf returns what IP and TCP count; nil where it could not be read.
+func StackOf(s *snapshot.Snapshot) *Stack {
+	if s.TCP == nil {
+		return nil
+	}
+	out := &Stack{Reading: Reading{At: s.TakenAt}, Counters: map[string]uint64{}, Sockets: map[string]int64{}}
+	for _, name := range StackCounters {
+		if v, known := s.TCP.Counters[name]; known {
+			out.Counters[name] = v
+		}
+	}
+	if k := s.TCP.Sockets; k != nil {
+		out.Sockets["in_use"], out.Sockets["time_wait"], out.Sockets["orphan"] = k.InUse+k.InUse6, k.TimeWait, k.Orphans
+	}
+	return out
+}
+
 // DropsOf returns the drops in one network namespace, of a reading of a tracer that began at since. Before is the
 // reading before, nil for the first one.
 func DropsOf(now *snapshot.Drops, before *Drops, netns uint64, since, at time.Time, l Limits) *Drops {

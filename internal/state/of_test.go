@@ -162,6 +162,17 @@ func TestDropsOfOneNamespace(t *testing.T) {
 	}
 }
 
+func TestStack(t *testing.T) {
+	if StackOf(&snapshot.Snapshot{}) != nil {
+		t.Error("what was not read")
+	}
+	s := &snapshot.Snapshot{TakenAt: began, TCP: &snapshot.TCP{Counters: snapshot.Counters{"TcpRetransSegs": 5, "TcpRtoMin": 200}, Sockets: &snapshot.TCPSockets{InUse: 1, InUse6: 2, TimeWait: 3, Orphans: 4}}}
+	want := &Stack{Reading: Reading{At: began}, Counters: map[string]uint64{"TcpRetransSegs": 5}, Sockets: map[string]int64{"in_use": 3, "time_wait": 3, "orphan": 4}}
+	if diff := cmp.Diff(want, StackOf(s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestFindingsKeepTheirEvidence: one that stands though the last report is without it has what was known of it.
 func TestFindingsKeepTheirEvidence(t *testing.T) {
 	full := diagnose.Finding{ID: "ct-table-full", Severity: diagnose.Critical, Title: "full"}

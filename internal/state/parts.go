@@ -9,11 +9,12 @@ const (
 	PartServices = "services"
 	PartPorts    = "ports"
 	PartDrops    = "drops"
+	PartStack    = "stack"
 	PartFindings = "findings"
 )
 
 // Parts are all of them.
-var Parts = []string{PartCounters, PartTable, PartServices, PartPorts, PartDrops, PartFindings}
+var Parts = []string{PartCounters, PartTable, PartServices, PartPorts, PartDrops, PartStack, PartFindings}
 
 // readings returns the readings of the parts that are there, by name.
 func (n *Namespace) readings() map[string]*Reading {
@@ -32,6 +33,9 @@ func (n *Namespace) readings() map[string]*Reading {
 	}
 	if n.Drops != nil {
 		all[PartDrops] = &n.Drops.Reading
+	}
+	if n.Stack != nil {
+		all[PartStack] = &n.Stack.Reading
 	}
 	if n.Findings != nil {
 		all[PartFindings] = &n.Findings.Reading
@@ -65,6 +69,9 @@ func (n *Namespace) Aged(now time.Time) Namespace {
 	}
 	if n.Drops != nil {
 		c.Drops = new(*n.Drops)
+	}
+	if n.Stack != nil {
+		c.Stack = new(*n.Stack)
 	}
 	if n.Findings != nil {
 		c.Findings = new(*n.Findings)

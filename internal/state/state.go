@@ -52,6 +52,7 @@ type Namespace struct {
 	Services *Services `json:"services,omitempty"`
 	Ports    *Ports    `json:"ports,omitempty"`
 	Drops    *Drops    `json:"drops,omitempty"`
+	Stack    *Stack    `json:"stack,omitempty"`
 	Findings *Findings `json:"findings,omitempty"`
 	// Unread is what could not be read, and why.
 	Unread  []Unread `json:"unread"`
@@ -199,6 +200,25 @@ type Address struct {
 	SecondsLeft float64 `json:"seconds_left"`
 	// NewPerSecond is -1 where it is not known.
 	NewPerSecond float64 `json:"new_per_second"`
+}
+
+// Stack is what the namespace's own IP and TCP count and hold.
+type Stack struct {
+	Reading
+	// Counters are those of StackCounters that the kernel has, since the namespace was made.
+	Counters map[string]uint64 `json:"counters"`
+	// Sockets of TCP by state: in_use, time_wait, orphan; empty where they are not known.
+	Sockets map[string]int64 `json:"tcp_sockets"`
+}
+
+// StackCounters are counters that rules of doctor look at, by the names of nstat: packets that are lost or refused outside of
+// the connection tracker.
+var StackCounters = []string{
+	"IpForwDatagrams", "IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpOutDiscards", "IpOutNoRoutes", "IpReasmFails", "IpFragFails",
+	"TcpActiveOpens", "TcpPassiveOpens", "TcpAttemptFails", "TcpEstabResets", "TcpRetransSegs", "TcpOutRsts",
+	"TcpExtListenOverflows", "TcpExtListenDrops", "TcpExtTCPReqQFullDrop", "TcpExtPAWSEstab", "TcpExtPAWSActive", "TcpExtTSEcrRejected",
+	"TcpExtTCPTimeWaitOverflow", "TcpExtIPReversePathFilter", "UdpNoPorts", "UdpRcvbufErrors",
+	"Ip6OutForwDatagrams", "Ip6InHdrErrors", "Ip6InDiscards", "Ip6OutDiscards", "Ip6InNoRoutes", "Ip6OutNoRoutes", "Ip6ReasmFails",
 }
 
 // Drops is what the kernel has dropped since natkit began to count.
