@@ -413,3 +413,27 @@ func (m *maker) ports() *ports {
 	}
 	return v
 }
+
+// stack is what the namespace's own IP and TCP hold and have counted.
+type stack struct {
+	reading
+	Sockets, Counters grid
+}
+
+func (m *maker) stack() *stack {
+	s := m.Stack
+	if s == nil {
+		return nil
+	}
+	v := &stack{reading: m.reading(state.PartStack, s.Reading), Sockets: grid{Caption: "TCP sockets", Heads: []string{"state", "sockets"}},
+		Counters: grid{Caption: "Counters that are not 0", Heads: []string{"counter", "total"}}}
+	for _, name := range slices.Sorted(maps.Keys(s.Sockets)) {
+		v.Sockets.Rows = append(v.Sockets.Rows, row{Name: report.Clean(name), Values: []string{units.Count(s.Sockets[name])}})
+	}
+	for _, name := range state.StackCounters {
+		if n := s.Counters[name]; n > 0 {
+			v.Counters.Rows = append(v.Counters.Rows, row{Name: name, Values: []string{units.Count(n)}})
+		}
+	}
+	return v
+}
