@@ -333,7 +333,7 @@ func (m *maker) answered() string {
 		read, among = " that were read", " among the entries that were read"
 	}
 	if s.AnsweredShare < 0 {
-		return "No translated connection began or ended in the last " + window + among + "."
+		return "There is no translated connection that began or ended in the last " + window + among + "."
 	}
 	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s%s.", units.Percent(s.AnsweredShare), window,
 		units.Count(s.Answered), units.Count(s.Answered+s.Failed), read)

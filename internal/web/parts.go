@@ -71,7 +71,7 @@ func (m *maker) services() *services {
 	if s == nil {
 		return nil
 	}
-	v := &services{None: "No translated connection had a packet in the last " + units.Roughly(s.WindowSeconds) + ".", reading: m.reading(state.PartServices, s.Reading), grid: grid{Caption: "Services, those that fail most first", Bars: true,
+	v := &services{None: "The table has no translated connection with a packet in the last " + units.Roughly(s.WindowSeconds) + ". What a filter drops at once has no entry.", reading: m.reading(state.PartServices, s.Reading), grid: grid{Caption: "Services, those that fail most first", Bars: true,
 		Heads: []string{"service", "answered", "failed", "waiting", "open", "new/s"}}}
 	if !s.Complete {
 		v.Note = "Numbers are of the entries that were read, a sample of the table."
