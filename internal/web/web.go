@@ -31,6 +31,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"clean":   report.Clean,
 	"value":   report.Value,
 	"changed": report.ChangeValue,
+	"words":   strings.Fields,
 	"next":    func(i int) int { return i + 1 },
 }).ParseFS(assets, "assets/*.tmpl"))
 
@@ -41,7 +42,8 @@ type Options struct {
 	// Host is the host's name.
 	Host string
 	// Past returns what was recorded of the namespace with that inode, where something records. It is nil where nothing does:
-	// the page then has the history that is in the state.
+	// the page then has the history that is in the state. It is called once a second at most for each namespace and length
+	// of history that is looked at.
 	Past func(netns uint64, from, to time.Time) (state.History, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
