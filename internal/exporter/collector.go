@@ -60,6 +60,8 @@ type Collector struct {
 	namespaces []*namespace
 	leftOut    int
 	cost       cost
+	// between is the time between two examinations, as it is now.
+	between time.Duration
 
 	// work is held by what reads a namespace, so that its CPU time is known.
 	work sync.Mutex
@@ -127,7 +129,22 @@ func (c *Collector) examineAgain(ctx context.Context) {
 		if first {
 			next = min(c.o.Every, leastBetween)
 		}
+		c.mu.Lock()
+		c.between = next
+		c.mu.Unlock()
 	}
+}
+
+// Parts older than staleAfter examinations, and than leastStale, stand for no point of the history.
+const (
+	staleAfter = 3
+	leastStale = time.Minute
+)
+
+func (c *Collector) stale() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(staleAfter*max(c.between, c.o.Every), leastStale)
 }
 
 // Once examines every namespace twice, and returns what is then known.
@@ -154,9 +171,9 @@ func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
 
 // count reads the counters of every namespace, and what was dropped.
 func (c *Collector) count(ctx context.Context) {
-	dropped := c.drops.read()
+	dropped, stale := c.drops.read(), c.stale()
 	for _, n := range c.watched() {
-		c.alone(&c.cost.counting, func() { n.count(ctx, c.o, dropped) })
+		c.alone(&c.cost.counting, func() { n.count(ctx, c.o.Limits, dropped, stale) })
 	}
 }
 

@@ -72,11 +72,8 @@ func open(f netns.Found, own uint64, b watch.Budget) (*namespace, error) {
 	return enter(h, b, state.Namespace{Name: name, Inode: f.Inode, Owner: &owner})
 }
 
-// stale is how old a part may be for the history, in intervals: examinations come later where they cost much.
-const stale = 12
-
-// count reads the counters.
-func (n *namespace) count(ctx context.Context, o Options, dropped *dropReading) {
+// count reads the counters. A part that is older than stale is not known in the history.
+func (n *namespace) count(ctx context.Context, l state.Limits, dropped *dropReading, stale time.Duration) {
 	n.counting.Lock()
 	defer n.counting.Unlock()
 	if n.left {
@@ -90,9 +87,9 @@ func (n *namespace) count(ctx context.Context, o Options, dropped *dropReading) 
 		counted = n.about.Counters.Conntrack
 	}
 	n.about.Counters = state.CountersOf(now, n.before, counted)
-	n.about.Drops = dropped.of(n.about.Inode, n.about.Drops, o.Limits)
+	n.about.Drops = dropped.of(n.about.Inode, n.about.Drops, l)
 	n.before, n.unreadCounters = now, append(state.UnreadOf(now), dropped.unread()...)
-	n.about.History.Add(&n.about, now.TakenAt, max(stale*o.Every, time.Minute))
+	n.about.History.Add(&n.about, now.TakenAt, stale)
 }
 
 // examine samples the table and what else doctor reads, judges it, and returns the CPU time of reading the table.

@@ -96,19 +96,11 @@ func (m Model) birthsLine() line {
 		return append(l, span{why, report.Dim})
 	}
 	err := f.StandardErrorPerSecond
-	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", rate(f.TotalPerSecond, err), m.plusMinus(), rate(err, err))})
+	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", units.RateWithin(f.TotalPerSecond, err), m.plusMinus(), units.RateWithin(err, err))})
 	if m.whole() {
 		l = append(l, span{fmt.Sprintf("  (over %s)", units.Roughly(f.Seconds)), report.Dim})
 	}
 	return m.withHistory(l, m.births, 0)
-}
-
-// rate is a number per second to the first digit of its error.
-func rate(v, err float64) string {
-	if err >= 1 {
-		return units.Fixed(toDigit(v, err), 0)
-	}
-	return units.Rate(v)
 }
 
 func (m Model) plusMinus() string {

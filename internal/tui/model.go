@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Theme is how the terminal may be written to.
@@ -188,7 +189,7 @@ func (s *Sample) whole(n int64) int64 {
 	if scale == 1 {
 		return n
 	}
-	return int64(toDigit(float64(n)*scale, math.Sqrt(float64(n))*scale) + 0.5)
+	return int64(units.Significant(float64(n)*scale, math.Sqrt(float64(n))*scale) + 0.5)
 }
 
 // part returns the share of n in the sampled entries that pass the filter, rounded to the
@@ -199,16 +200,7 @@ func (s *Sample) part(n int64) float64 {
 	if s.scale() == 1 {
 		return share
 	}
-	return toDigit(share, math.Sqrt(share*(1-min(share, 1))/of))
-}
-
-// toDigit rounds v to the decimal place of the first digit of its error.
-func toDigit(v, err float64) float64 {
-	if err <= 0 {
-		return v
-	}
-	place := math.Pow(10, math.Floor(math.Log10(err)))
-	return math.Round(v/place) * place
+	return units.Significant(share, math.Sqrt(share*(1-min(share, 1))/of))
 }
 
 // scale turns a number of looked-at entries into one of the whole table.

@@ -194,7 +194,7 @@ func (s *Sample) portsUsed(p snapshot.PortPool) (used int64, share float64) {
 	}
 	seen := int64(math.Round(float64(p.Used) / s.scale()))
 	err := math.Sqrt(float64(seen)) * s.scale() / float64(p.Len())
-	return s.whole(seen), toDigit(p.Share, err)
+	return s.whole(seen), units.Significant(p.Share, err)
 }
 
 // chance is that of a new connection to find no port, where it is known and there is

@@ -60,6 +60,23 @@ func Rate(perSecond float64) string {
 	return Fixed(perSecond, 2)
 }
 
+// Significant rounds v to the decimal place of the first digit of its error.
+func Significant(v, err float64) float64 {
+	if err <= 0 {
+		return v
+	}
+	place := math.Pow(10, math.Floor(math.Log10(err)))
+	return math.Round(v/place) * place
+}
+
+// RateWithin writes a number per second to the first digit of its error.
+func RateWithin(v, err float64) string {
+	if err >= 1 {
+		return Fixed(Significant(v, err), 0)
+	}
+	return Rate(v)
+}
+
 // Millis writes milliseconds, without the unit, with about four digits: 0.041,
 // 45.20, 1,204.
 func Millis(ms float64) string {

@@ -99,7 +99,7 @@ func (w *site) check() {
 	}
 }
 
-// faults lists what a person would stumble over: what is cut off, scrolls sideways, or has too little contrast with what is
+// faultsOfPage lists what a person would stumble over: what is cut off, scrolls sideways, or has too little contrast with what is
 // behind it (WCAG 2, 4.5 to 1). The pale page of old data is so on purpose.
 const faultsOfPage = `(() => {
   const bad = [], root = document.documentElement;
@@ -124,7 +124,7 @@ const faultsOfPage = `(() => {
     const range = document.createRange();
     range.selectNodeContents(walker.currentNode);
     for (const box of range.getClientRects()) {
-      if (box.right > root.clientWidth + 1 && !e.closest(".scroll, .command, .u-legend")) bad.push("cut off: " + text);
+      if (box.right > root.clientWidth + 1 && !e.closest(".scroll, .u-legend")) bad.push("cut off: " + text);
     }
   }
   for (const place of document.querySelectorAll(".chart")) {

@@ -46,6 +46,8 @@ func healthyNamespace() state.Namespace {
 		Drops: &state.Drops{Reading: at(3 * time.Second), Since: noon.Add(-26 * time.Hour), Packets: 913, PerSecond: 0.2,
 			Reasons: []state.DropReason{{Reason: "NETFILTER_DROP", Packets: 900, PerSecond: 0.2}, {Reason: "NO_SOCKET", Packets: 13}},
 			Places:  []state.DropPlace{{Function: "nft_do_chain", Reason: "NETFILTER_DROP", Protocol: "tcp", Packets: 900}}},
+		Stack: &state.Stack{Reading: at(3 * time.Second), Sockets: map[string]int64{"in_use": 41, "time_wait": 7, "orphan": 0},
+			Counters: map[string]uint64{"IpForwDatagrams": 1_204_119_004, "TcpRetransSegs": 812, "TcpExtListenOverflows": 0}},
 		Findings: &state.Findings{Reading: at(6 * time.Second), WindowSeconds: 10, All: []state.Finding{}, Checks: map[diagnose.State]int{diagnose.OK: 61}, Reports: 9_360},
 		History:  course(func(i float64) float64 { return 80_000 + 9_000*math.Sin(i/40) }, 0)}
 	return n
@@ -86,6 +88,7 @@ func faulty() *state.State {
 	n.Services.Answered, n.Services.Failed, n.Services.AnsweredShare = 9_001, 24_102, 9_001.0/33_103
 	n.Services.All[0] = state.Service{Name: "tcp 198.19.0.1:443 -> 10.0.0.5:8443", Answered: 0, Unanswered: 20_022, HalfOpen: 2_000, Waiting: 310, Open: 5_101, NewPerSecond: 201.5}
 	n.Services.All[1].Answered, n.Services.All[1].Unanswered, n.Services.All[1].AnsweredShare = 9_001, 2_080, 9_001.0/11_081
+	n.Ports.Complete = true
 	n.Ports.Addresses[0] = state.Address{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.80:443", Used: 62_900, TimeWait: 31_000, Ports: 64_512,
 		UsedShare: 0.975, Fails: 0.021, SecondsLeft: 95, NewPerSecond: 310.2}
 	n.Ports.Addresses = append(n.Ports.Addresses, state.Address{Address: "2001:db8:1234:5678:9abc:def0:1234:5678", Protocol: "udp",
@@ -124,7 +127,7 @@ func faults() []state.Finding {
 func stale() *state.State {
 	s := healthy()
 	n := &s.Namespaces[0]
-	for _, r := range []*state.Reading{&n.Counters.Reading, &n.Table.Reading, &n.Services.Reading, &n.Ports.Reading, &n.Drops.Reading, &n.Findings.Reading} {
+	for _, r := range []*state.Reading{&n.Counters.Reading, &n.Table.Reading, &n.Services.Reading, &n.Ports.Reading, &n.Drops.Reading, &n.Stack.Reading, &n.Findings.Reading} {
 		r.At = r.At.Add(-10 * time.Minute)
 	}
 	return s

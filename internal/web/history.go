@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -148,4 +149,86 @@ func orNone(v float64, write func(float64) string) string {
 		return units.None
 	}
 	return write(v)
+}
+
+// spans are the lengths of history that a recording is asked for; 0 is what is in memory.
+var spans = []time.Duration{0, 6 * time.Hour, 24 * time.Hour}
+
+// spanLink is a choice of the page.
+type spanLink struct {
+	Label  string
+	Netns  uint64
+	Span   time.Duration
+	Chosen bool
+}
+
+func spanLinks(netns uint64, chosen time.Duration) (all []spanLink) {
+	for _, span := range spans {
+		label := "newest"
+		if span > 0 {
+			label = units.Roughly(span.Seconds())
+		}
+		all = append(all, spanLink{label, netns, span, span == chosen})
+	}
+	return all
+}
+
+// recorded is the history of a longer time: what was recorded, and then what is in memory, which is all there is where the
+// recording cannot be read.
+func (m *maker) recorded(o Options, span time.Duration) (all state.History, why string) {
+	newest, from := m.History, m.now.Add(-span)
+	until := m.now
+	if len(newest.Times) > 0 {
+		until = time.UnixMilli(int64(newest.Times[0] * 1000))
+	}
+	past, err := o.Past(m.Inode, from, until)
+	if err != nil {
+		return newest, report.Clean(err.Error())
+	}
+	return thinned(joined(past, newest)), ""
+}
+
+// joined is one history after another. A series that one of them lacks is not known there.
+func joined(a, b state.History) state.History {
+	all := state.History{Times: slices.Concat(a.Times, b.Times), Series: map[string][]state.Value{}}
+	for _, part := range []state.History{a, b} {
+		for name := range part.Series {
+			all.Series[name] = slices.Concat(valuesOf(a, name), valuesOf(b, name))
+		}
+	}
+	return all
+}
+
+// valuesOf are those of a series, at all times of the history.
+func valuesOf(h state.History, name string) []state.Value {
+	if values := h.Series[name]; len(values) == len(h.Times) {
+		return values
+	}
+	return slices.Repeat([]state.Value{state.Value(math.NaN())}, len(h.Times))
+}
+
+// thinned has as many points as a history in memory at most: of points that are left out the greatest value is kept, or the
+// least one of the answered share, so that no fault is lost.
+func thinned(h state.History) state.History {
+	step := (len(h.Times) + state.HistoryPoints - 1) / state.HistoryPoints
+	if step <= 1 {
+		return h
+	}
+	out := state.History{Series: map[string][]state.Value{}}
+	for points := range slices.Chunk(h.Times, step) {
+		out.Times = append(out.Times, points[len(points)-1])
+	}
+	for name, values := range h.Series {
+		for points := range slices.Chunk(values, step) {
+			least, most, known := rangeOf(points)
+			switch {
+			case !known:
+				most = math.NaN()
+			case name == state.SeriesAnswered:
+				most = least
+			}
+			out.Series[name] = append(out.Series[name], state.Value(most))
+		}
+	}
+	return out
 }

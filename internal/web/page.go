@@ -54,10 +54,14 @@ type space struct {
 	Table    *table
 	Drops    *drops
 	Ports    *ports
+	Stack    *stack
 	Missing  map[string]string
 	Parts    []reading
 	Unread   []state.Unread
 	Charts   []chartPlace
+	// Spans are the lengths of history that there are, where something records; Unrecorded is why there is none.
+	Spans      []spanLink
+	Unrecorded string
 }
 
 // The tones are classes of the style sheet.
@@ -89,21 +93,16 @@ type reading struct {
 // Clock is the time of day.
 func (r reading) Clock() string { return r.At.Format("15:04:05 MST") }
 
-// oldAfter is how old a part may be: the counters and drops are read at every interval, and what costs more less often
-// where the host is slow or the table is large.
+// oldAfter is how old a part may be: the counters as /healthz has it, and what costs more, which is read less often where the
+// host is slow or the table is large, as the history has it.
 func oldAfter(part string, everySeconds float64) time.Duration {
 	every := time.Duration(everySeconds * float64(time.Second))
-	if part == state.PartCounters || part == state.PartDrops {
-		return missed*every + grace
+	switch part {
+	case state.PartCounters, state.PartDrops, state.PartStack:
+		return max(6*every, 30*time.Second)
 	}
-	return max(missedSlow*every, time.Minute)
+	return max(12*every, time.Minute)
 }
-
-// How many intervals a part may miss; what an interval takes besides.
-const (
-	missed, missedSlow = 3, 12
-	grace              = 2 * time.Second
-)
 
 // roughlySeconds writes an age: the page counts whole seconds.
 func roughlySeconds(age float64) string { return units.Roughly(max(1, math.Round(age))) }
@@ -134,6 +133,9 @@ func readings(n *state.Namespace) map[string]state.Reading {
 	if n.Drops != nil {
 		all[state.PartDrops] = n.Drops.Reading
 	}
+	if n.Stack != nil {
+		all[state.PartStack] = n.Stack.Reading
+	}
 	if n.Findings != nil {
 		all[state.PartFindings] = n.Findings.Reading
 	}
@@ -157,9 +159,9 @@ type maker struct {
 	now   time.Time
 }
 
-func pageOf(s *state.State, host string, netns uint64, now time.Time) *page {
+func pageOf(s *state.State, o Options, r request, now time.Time) *page {
 	zone, offset := now.Zone()
-	p := &page{Title: "natkit", Version: s.Version, Host: report.Clean(host), Kernel: report.Clean(s.Kernel.Release), Zone: zone, OffsetSeconds: offset,
+	p := &page{Title: "natkit", Version: s.Version, Host: report.Clean(o.Host), Kernel: report.Clean(s.Kernel.Release), Zone: zone, OffsetSeconds: offset,
 		Now: unixSeconds(now), EverySeconds: s.EverySeconds, StaleAfterSeconds: oldAfter(state.PartCounters, s.EverySeconds).Seconds(),
 		Status: "no data yet", History: history{Charts: map[string]chart{}},
 		Self: fmt.Sprintf("running since %s; used %s s of CPU time, %s s of it for connection tables",
@@ -167,7 +169,7 @@ func pageOf(s *state.State, host string, netns uint64, now time.Time) *page {
 	if s.LeftOut > 0 {
 		p.LeftOut = units.Plural(s.LeftOut, "other network namespace is", "other network namespaces are") + " not watched"
 	}
-	chosen := max(0, slices.IndexFunc(s.Namespaces, func(n state.Namespace) bool { return n.Inode == netns }))
+	chosen := max(0, slices.IndexFunc(s.Namespaces, func(n state.Namespace) bool { return n.Inode == r.netns }))
 	worst := verdict{Mark: "?", Text: "no data yet"}
 	for i := range s.Namespaces {
 		m := &maker{&s.Namespaces[i], s, now}
@@ -179,7 +181,7 @@ func pageOf(s *state.State, host string, netns uint64, now time.Time) *page {
 			p.Overview = append(p.Overview, overview{m.name(), m.Inode, v, i == chosen})
 		}
 		if i == chosen {
-			p.choose(m)
+			p.choose(m, o, r)
 		}
 	}
 	p.Title = fmt.Sprintf("%s %s: %s", worst.Mark, cmp.Or(p.Host, "natkit"), worst.Text)
@@ -190,9 +192,17 @@ func pageOf(s *state.State, host string, netns uint64, now time.Time) *page {
 const dateTime = "2006-01-02 15:04:05 MST"
 
 // choose shows a namespace in full.
-func (p *page) choose(m *maker) {
-	p.History = historyOf(&m.History)
+func (p *page) choose(m *maker, o Options, r request) {
+	course, why := m.History, ""
+	if r.span > 0 {
+		course, why = m.recorded(o, r.span)
+	}
+	p.History = historyOf(&course)
 	p.Space = m.space(p.History)
+	p.Space.Unrecorded = why
+	if o.Past != nil {
+		p.Space.Spans = spanLinks(m.Inode, r.span)
+	}
 	at := newest(m.Namespace)
 	if at.IsZero() {
 		return
@@ -218,7 +228,7 @@ func (m *maker) name() string {
 
 func (m *maker) space(h history) *space {
 	s := &space{Name: m.name(), Several: len(m.state.Namespaces) > 1, Verdict: m.verdict(), Answered: m.answered(), Missing: m.missing(),
-		Services: m.services(), Findings: m.findings(), Counters: m.counters(), Table: m.table(), Drops: m.drops(), Ports: m.ports(),
+		Services: m.services(), Findings: m.findings(), Counters: m.counters(), Table: m.table(), Drops: m.drops(), Ports: m.ports(), Stack: m.stack(),
 		Charts: h.places(m.now.Location())}
 	if f := m.Findings; f != nil && f.Summary != nil {
 		s.First = report.Clean(f.Summary.First)
@@ -318,10 +328,13 @@ func (m *maker) answered() string {
 	if s == nil || m.reading(state.PartServices, s.Reading).Old {
 		return ""
 	}
-	window := units.Roughly(s.WindowSeconds)
-	if s.AnsweredShare < 0 {
-		return "No translated connection began or ended in the last " + window + "."
+	window, read, among := units.Roughly(s.WindowSeconds), "", ""
+	if !s.Complete { // a sample of the table
+		read, among = " that were read", " among the entries that were read"
 	}
-	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s.", units.Percent(s.AnsweredShare), window,
-		units.Count(s.Answered), units.Count(s.Answered+s.Failed))
+	if s.AnsweredShare < 0 {
+		return "There is no translated connection that began or ended in the last " + window + among + "."
+	}
+	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s%s.", units.Percent(s.AnsweredShare), window,
+		units.Count(s.Answered), units.Count(s.Answered+s.Failed), read)
 }

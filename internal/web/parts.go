@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -60,7 +61,8 @@ func known(v float64, write func(float64) string) string {
 
 type services struct {
 	reading
-	Note string
+	// None is what is shown where there are no rows.
+	Note, None string
 	grid
 }
 
@@ -69,10 +71,11 @@ func (m *maker) services() *services {
 	if s == nil {
 		return nil
 	}
-	v := &services{reading: m.reading(state.PartServices, s.Reading), grid: grid{Caption: "Services, those that fail most first", Bars: true,
+	v := &services{None: "The table has no translated connection with a packet in the last " + units.Roughly(s.WindowSeconds) + ". What a filter drops at once has no entry.", reading: m.reading(state.PartServices, s.Reading), grid: grid{Caption: "Services, those that fail most first", Bars: true,
 		Heads: []string{"service", "answered", "failed", "waiting", "open", "new/s"}}}
 	if !s.Complete {
 		v.Note = "Numbers are of the entries that were read, a sample of the table."
+		v.None = "None of the entries that were read is a translated connection with a packet in the last " + units.Roughly(s.WindowSeconds) + "."
 	}
 	for i := range s.All {
 		v.Rows = append(v.Rows, serviceRow(&s.All[i]))
@@ -172,7 +175,7 @@ func (m *maker) counters() *counters {
 		return nil
 	}
 	v := &counters{reading: m.reading(state.PartCounters, c.Reading), Entries: units.Count(c.Entries),
-		Trouble: grid{Caption: "Counters that indicate trouble", Heads: []string{"counter", "per second", "in all"}, Rows: troubleRows(c)}}
+		Trouble: grid{Caption: "Counters that indicate trouble", Heads: []string{"counter", "per s", "total"}, Rows: troubleRows(c)}}
 	if used, known := c.Used(); known {
 		v.Limit, v.Used, v.Bar = units.Count(c.Limit), units.Percent(used), &bar{used, usedTone(used)}
 	}
@@ -231,14 +234,53 @@ func (m *maker) table() *table {
 		v.Basis = fmt.Sprintf("scaled from %s of %s entries", units.Count(t.Sampled), units.Count(t.Entries))
 	}
 	if f := t.Flows; f != nil {
-		v.New = fmt.Sprintf("%s/s ± %s", units.Rate(f.NewPerSecond), units.Rate(f.StandardErrorPerSecond))
+		err := f.StandardErrorPerSecond
+		v.New = fmt.Sprintf("%s/s ± %s", units.RateWithin(f.NewPerSecond, err), units.RateWithin(err, err))
 	}
-	v.States = countGrid("TCP entries by state", "state", t.TCPStates, t.Entries)
-	v.Protocols = countGrid("Entries by protocol", "protocol", t.Protocols, t.Entries)
+	v.States = countGrid(t, "TCP entries by state", "state", t.TCPStates)
+	v.Protocols = countGrid(t, "Entries by protocol", "protocol", t.Protocols)
 	v.Status = statusGrid(t)
-	v.Talkers = append(talkerGrid("Sources with most entries", "source", t.TopSources), talkerGrid("Services with most entries", "service", t.TopServices)...)
+	v.Talkers = append(talkerGrid(t, "Sources with most entries", "source", t.TopSources), talkerGrid(t, "Services with most entries", "service", t.TopServices)...)
 	v.Talkers = append(v.Talkers, unansweredGrid(t)...)
 	return v
+}
+
+// scaled is what numbers of entries are scaled from where a sample of the table was read, as their last digits are noise then:
+// those of a sample vary by the square root of the number of entries seen.
+type scaled struct {
+	sampled, scale float64
+}
+
+func scaledOf(t *state.Table) scaled {
+	if t == nil || t.Complete || t.Sampled <= 0 || t.Entries <= t.Sampled {
+		return scaled{}
+	}
+	return scaled{float64(t.Sampled), float64(t.Entries) / float64(t.Sampled)}
+}
+
+// count writes a number of entries, to the first digit of its error.
+func (s scaled) count(n int64) string {
+	if s.scale == 0 {
+		return units.Count(n)
+	}
+	return units.Fixed(units.Significant(float64(n), math.Sqrt(float64(n)/s.scale)*s.scale), 0)
+}
+
+// percent writes a share of all entries, to the first digit of its error.
+func (s scaled) percent(share float64) string {
+	if s.scale > 0 {
+		share = units.Significant(share, math.Sqrt(share*(1-min(share, 1))/s.sampled))
+	}
+	return units.Percent(share)
+}
+
+// part writes the share that n entries are of something else.
+func (s scaled) part(n, all int64) string {
+	v, of := float64(n), float64(max(1, all))
+	if s.scale == 0 {
+		return units.Percent(v / of)
+	}
+	return units.Percent(units.Significant(v/of, math.Sqrt(v/s.scale)*s.scale/of))
 }
 
 // shareGrid has counts of entries, and the share of all.
@@ -246,18 +288,18 @@ func shareGrid(caption, what string) grid {
 	return grid{Caption: caption, Bars: true, Heads: []string{what, "entries", "share"}}
 }
 
-func shareRow(name string, n, all int64) row {
-	share := float64(n) / float64(max(1, all))
-	return row{Name: report.Clean(name), Values: []string{units.Count(n), units.Percent(share)}, Bar: &bar{Share: share}}
+func shareRow(t *state.Table, name string, n int64) row {
+	share, by := float64(n)/float64(max(1, t.Entries)), scaledOf(t)
+	return row{Name: report.Clean(name), Values: []string{by.count(n), by.percent(share)}, Bar: &bar{Share: share}}
 }
 
 // countGrid has the greatest first.
-func countGrid(caption, what string, counts map[string]int64, all int64) grid {
+func countGrid(t *state.Table, caption, what string, counts map[string]int64) grid {
 	g := shareGrid(caption, what)
 	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	}) {
-		g.Rows = append(g.Rows, shareRow(name, counts[name], all))
+		g.Rows = append(g.Rows, shareRow(t, name, counts[name]))
 	}
 	return g
 }
@@ -272,17 +314,17 @@ func statusGrid(t *state.Table) grid {
 		{"established, and idle for " + units.Roughly(snapshot.IdleLong), t.IdleLong},
 	} {
 		if r.n > 0 {
-			g.Rows = append(g.Rows, shareRow(r.name, r.n, t.Entries))
+			g.Rows = append(g.Rows, shareRow(t, r.name, r.n))
 		}
 	}
 	return g
 }
 
 // talkerGrid is empty where there are none.
-func talkerGrid(caption, what string, talkers []state.Talker) []grid {
+func talkerGrid(t *state.Table, caption, what string, talkers []state.Talker) []grid {
 	g := shareGrid(caption, what)
-	for _, t := range talkers {
-		g.Rows = append(g.Rows, row{Name: report.Clean(t.Who), Values: []string{units.Count(t.Entries), units.Percent(t.Share)}, Bar: &bar{Share: t.Share}})
+	for _, k := range talkers {
+		g.Rows = append(g.Rows, shareRow(t, k.Who, k.Entries))
 	}
 	return some(g)
 }
@@ -318,8 +360,8 @@ func (m *maker) drops() *drops {
 	v := &drops{reading: m.reading(state.PartDrops, d.Reading),
 		Total: fmt.Sprintf("%s/s now; %s since %s", units.Rate(d.PerSecond), units.Plural(d.Packets, "packet", "packets"),
 			d.Since.In(m.now.Location()).Format(dateTime)),
-		Reasons: grid{Caption: "By the kernel's reason", Heads: []string{"reason", "per second", "in all"}},
-		Places:  grid{Caption: "By the kernel's function", Heads: []string{"function", "in all"}}}
+		Reasons: grid{Caption: "By the kernel's reason", Heads: []string{"reason", "per s", "total"}},
+		Places:  grid{Caption: "By the kernel's function", Heads: []string{"function", "total"}}}
 	for _, r := range d.Reasons {
 		tone := plain
 		if r.PerSecond > 0 {
@@ -337,7 +379,7 @@ func (m *maker) drops() *drops {
 
 type ports struct {
 	reading
-	Basis string
+	Basis, None string
 	grid
 }
 
@@ -346,10 +388,15 @@ func (m *maker) ports() *ports {
 	if p == nil {
 		return nil
 	}
-	v := &ports{reading: m.reading(state.PartPorts, p.Reading), grid: grid{Caption: "Addresses that NAT gives, by their most pressed destination", Bars: true,
-		Heads: []string{"address", "in use", "of ports", "TIME_WAIT", "new/s", "new ones fail", "used up in"}}}
+	v := &ports{None: "No source address is translated.", reading: m.reading(state.PartPorts, p.Reading), grid: grid{Caption: "Addresses that NAT gives, by their most pressed destination", Bars: true,
+		Heads: []string{"address", "in use", "used up in", "new ones fail", "new/s", "TIME_WAIT", "of ports"}}}
 	if !p.Complete {
 		v.Basis = "scaled from a sample of the table"
+		v.None = "None of the entries that were read has a translated source address."
+	}
+	by := scaledOf(m.Table)
+	if p.Complete {
+		by = scaled{}
 	}
 	for i := range p.Addresses {
 		a := &p.Addresses[i]
@@ -358,11 +405,35 @@ func (m *maker) ports() *ports {
 			tone = bad
 		}
 		v.Rows = append(v.Rows, row{Name: report.Clean(a.Address + " " + a.Protocol), Detail: "towards " + report.Clean(a.Destination), Tone: tone,
-			Bar: &bar{a.UsedShare, tone}, Values: []string{units.Percent(a.UsedShare), units.Count(a.Used) + "/" + units.Count(a.Ports),
-				units.Count(a.TimeWait), known(a.NewPerSecond, units.Rate), known(a.Fails, units.Percent), known(a.SecondsLeft, units.Roughly)}})
+			Bar: &bar{a.UsedShare, tone}, Values: []string{by.part(a.Used, a.Ports), known(a.SecondsLeft, units.Roughly), known(a.Fails, units.Percent),
+				known(a.NewPerSecond, units.Rate), by.count(a.TimeWait), by.count(a.Used) + "/" + units.Count(a.Ports)}})
 	}
 	if p.Pools > int64(len(p.Addresses)) {
 		v.More = units.Count(p.Pools) + " pairs of an address and a destination in all"
+	}
+	return v
+}
+
+// stack is what the namespace's own IP and TCP hold and have counted.
+type stack struct {
+	reading
+	Sockets, Counters grid
+}
+
+func (m *maker) stack() *stack {
+	s := m.Stack
+	if s == nil {
+		return nil
+	}
+	v := &stack{reading: m.reading(state.PartStack, s.Reading), Sockets: grid{Caption: "TCP sockets", Heads: []string{"state", "sockets"}},
+		Counters: grid{Caption: "Counters that are not 0", Heads: []string{"counter", "total"}}}
+	for _, name := range slices.Sorted(maps.Keys(s.Sockets)) {
+		v.Sockets.Rows = append(v.Sockets.Rows, row{Name: report.Clean(name), Values: []string{units.Count(s.Sockets[name])}})
+	}
+	for _, name := range state.StackCounters {
+		if n := s.Counters[name]; n > 0 {
+			v.Counters.Rows = append(v.Counters.Rows, row{Name: name, Values: []string{units.Count(n)}})
+		}
 	}
 	return v
 }

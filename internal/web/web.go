@@ -31,6 +31,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"clean":   report.Clean,
 	"value":   report.Value,
 	"changed": report.ChangeValue,
+	"words":   strings.Fields,
 	"next":    func(i int) int { return i + 1 },
 }).ParseFS(assets, "assets/*.tmpl"))
 
@@ -40,6 +41,10 @@ type Options struct {
 	State func() state.State
 	// Host is the host's name.
 	Host string
+	// Past returns what was recorded of the namespace with that inode, where something records. It is nil where nothing does:
+	// the page then has the history that is in the state. It is called once a second at most for each namespace and length
+	// of history that is looked at.
+	Past func(netns uint64, from, to time.Time) (state.History, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -78,10 +83,16 @@ func Handler(o Options) http.Handler {
 type server struct {
 	Options
 	mu sync.Mutex
-	// second is the time of state and of pages, which are by the inode of the namespace that they show.
+	// second is the time of state and of pages, of what was asked for in it.
 	second int64
 	state  state.State
-	pages  map[uint64]*rendered
+	pages  map[request]*rendered
+}
+
+// request is what may be asked for: a namespace, and a length of history. There are as many as there are of both.
+type request struct {
+	netns uint64
+	span  time.Duration
 }
 
 // rendered is a page, or why there is none.
@@ -91,9 +102,11 @@ type rendered struct {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	netns, _ := strconv.ParseUint(r.URL.Query().Get("netns"), 10, 64) // no number is that of no namespace
+	asked := r.URL.Query()
+	netns, _ := strconv.ParseUint(asked.Get("netns"), 10, 64) // no number is that of no namespace
+	span, _ := time.ParseDuration(asked.Get("span"))
 	now := s.Now()
-	p := s.page(netns, now)
+	p := s.page(request{netns, span}, now)
 	if p.err != nil {
 		http.Error(w, p.err.Error(), http.StatusInternalServerError)
 		return
@@ -103,34 +116,36 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.serve(w, r)
 }
 
-func (s *server) page(netns uint64, now time.Time) *rendered {
+func (s *server) page(r request, now time.Time) *rendered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pages == nil || s.second != now.Unix() {
-		s.second, s.state, s.pages = now.Unix(), s.State(), map[uint64]*rendered{}
+		s.second, s.state, s.pages = now.Unix(), s.State(), map[request]*rendered{}
 	}
-	chosen := uint64(0)
-	if i := slices.IndexFunc(s.state.Namespaces, func(n state.Namespace) bool { return n.Inode == netns }); i >= 0 {
-		chosen = netns
+	if !slices.ContainsFunc(s.state.Namespaces, func(n state.Namespace) bool { return n.Inode == r.netns }) {
+		r.netns = 0
 	}
-	if s.pages[chosen] == nil {
-		s.pages[chosen] = render(&s.state, s.Host, chosen, now)
+	if s.Past == nil || !slices.Contains(spans, r.span) {
+		r.span = 0
 	}
-	return s.pages[chosen]
+	if s.pages[r] == nil {
+		s.pages[r] = s.render(r, now)
+	}
+	return s.pages[r]
 }
 
-func render(s *state.State, host string, netns uint64, now time.Time) *rendered {
+func (s *server) render(r request, now time.Time) *rendered {
 	var text bytes.Buffer
-	if err := pages.ExecuteTemplate(&text, "page", pageOf(s, host, netns, now)); err != nil {
+	if err := pages.ExecuteTemplate(&text, "page", pageOf(&s.state, s.Options, r, now)); err != nil {
 		return &rendered{err: fmt.Errorf("write the live page: %w", err)}
 	}
-	return &rendered{content: contentOf("text/html; charset=utf-8", text.Bytes(), revision(s, host, netns))}
+	return &rendered{content: contentOf("text/html; charset=utf-8", text.Bytes(), revision(&s.state, s.Host, r))}
 }
 
 // revision changes whenever the page has something new but for ages, which its script counts.
-func revision(s *state.State, host string, netns uint64) string {
+func revision(s *state.State, host string, r request) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%d %d", s.Version, host, netns, s.LeftOut)
+	fmt.Fprintf(h, "%s\x00%s\x00%d %d %d", s.Version, host, r.netns, r.span, s.LeftOut)
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		fmt.Fprintf(h, " %d %d %d", n.Inode, len(n.Unread), len(n.History.Times))

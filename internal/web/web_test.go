@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -98,6 +99,7 @@ func TestUnchanged(t *testing.T) {
 		"services":  func(n *state.Namespace) { n.Services.At = n.Services.At.Add(time.Second) },
 		"ports":     func(n *state.Namespace) { n.Ports = nil },
 		"drops":     func(n *state.Namespace) { n.Drops = nil },
+		"stack":     func(n *state.Namespace) { n.Stack.At = n.Stack.At.Add(time.Second) },
 		"findings":  func(n *state.Namespace) { n.Findings.At = n.Findings.At.Add(time.Second) },
 		"unread":    func(n *state.Namespace) { n.Unread = append(n.Unread, state.Unread{Part: "x"}) },
 		"namespace": func(n *state.Namespace) { n.Inode++ },
@@ -368,12 +370,13 @@ func TestVerdict(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	_, root := pageText(t, faulty(), "")
 	for key, want := range map[string][]string{
-		"outcome":  {"27.2 % of the translated connections of the last 60 s were answered: 9,001 of 33,103.", "First: raise the limit of tracked connections (natkit doctor --fix)"},
+		"outcome":  {"27.2 % of the translated connections of the last 60 s were answered: 9,001 of 33,103 that were read.", "First: raise the limit of tracked connections (natkit doctor --fix)"},
 		"services": {"tcp 198.19.0.1:443 -> 10.0.0.5:8443 0 % 22,022 310 5,101 201.5", "tcp from 198.19.0.1 81.2 % 2,080 0 31,100 –", "udp 198.19.0.1:53 -> 10.0.0.9:53 – 0 0 0 –"},
 		"counters": {"262,144 of 262,144 entries, 100 %", "drop 402.4 812,004", "insert_failed 40.2 80,120"},
-		"entries":  {"scaled from 16,384 of 262,144 entries", "ESTABLISHED 40,112 15.3 %"},
-		"ports":    {"198.19.0.1 tcp towards 203.0.113.80:443 97.5 % 62,900/64,512 31,000 310.2 2.1 % 95 s", "83.7 % 54,000/64,512 0 2.50 0 % 52 min"},
+		"entries":  {"scaled from 16,384 of 262,144 entries", "ESTABLISHED 40,100 15.3 %", "source translated 60,000 22.9 %"},
+		"ports":    {"198.19.0.1 tcp towards 203.0.113.80:443 97.5 % 95 s 2.1 % 310.2 31,000 62,900/64,512", "83.7 % 52 min 0 % 2.50 0 54,000/64,512"},
 		"drops":    {"431.1/s now; 990,112 packets since 2026-02-28 10:00:00 NPT", "no reason given 430.9 980,000", "nft_do_chain tcp NETFILTER_DROP 900"},
+		"stack":    {"in_use 41", "time_wait 7", "IpForwDatagrams 1,204,119,004", "TcpRetransSegs 812"},
 		"findings": {"critical the connection table is full: new connections are dropped since 2026-03-01 11:36:00 NPT", "net.netfilter.nf_conntrack_max 262144 → 524288", "limit 262,144 net.netfilter.nf_conntrack_max", "natkit doctor --fix", "came 3 times"},
 		"parts":    {"counters 11:59:57 NPT old: 3 s", "findings 11:59:54 NPT old: 6 s"},
 	} {
@@ -382,6 +385,17 @@ func TestNumbers(t *testing.T) {
 			if !strings.Contains(got, text) {
 				t.Errorf("%s lacks %q:\n%s", key, text, got)
 			}
+		}
+	}
+}
+
+// TestParts: no part of a state is forgotten.
+func TestParts(t *testing.T) {
+	s := healthy()
+	all := readings(&s.Namespaces[0])
+	for _, part := range state.Parts {
+		if all[part].At.IsZero() {
+			t.Errorf("the page does not know of the part %s", part)
 		}
 	}
 }
@@ -450,5 +464,56 @@ func TestEmptyHistory(t *testing.T) {
 	text, _ := pageText(t, empty(), "")
 	if !bytes.Contains([]byte(text), []byte(`<script type="application/json" id="history">{"charts":{}}</script>`)) {
 		t.Error("the page of an exporter that has just started has no history for its script")
+	}
+}
+
+// TestRecorded: where something records, a longer history is offered, is joined to that in memory, and keeps what is extreme.
+func TestRecorded(t *testing.T) {
+	s := healthy()
+	first := s.Namespaces[0].History.Times[0]
+	var asked []any
+	past := func(netns uint64, from, to time.Time) (state.History, error) {
+		asked = []any{netns, from, to}
+		h := state.History{Series: map[string][]state.Value{}}
+		for i := range 9_000 {
+			h.Times = append(h.Times, first-float64(9_000-i))
+			h.Series[state.SeriesEntries] = append(h.Series[state.SeriesEntries], 5)
+			h.Series[state.SeriesAnswered] = append(h.Series[state.SeriesAnswered], 1)
+		}
+		h.Series[state.SeriesEntries][4_000], h.Series[state.SeriesAnswered][4_000] = 200_000, 0.25
+		return h, nil
+	}
+	m := &maker{&s.Namespaces[0], s, noon}
+	h, why := m.recorded(Options{Past: past}, 6*time.Hour)
+	if diff := cmp.Diff([]any{uint64(4026531840), noon.Add(-6 * time.Hour), time.UnixMilli(int64(first * 1000))}, asked); diff != "" || why != "" {
+		t.Errorf("asked for another time (%q):\n%s", why, diff)
+	}
+	if n := len(h.Times); n > state.HistoryPoints || n < state.HistoryPoints/2 || h.Times[n-1] != s.Namespaces[0].History.Times[state.HistoryPoints-1] {
+		t.Errorf("%d points up to %v", n, h.Times[n-1])
+	}
+	recorded := func(name string) []state.Value { return h.Series[name][:len(h.Times)*9_000/9_720-1] }
+	if _, most, _ := rangeOf(recorded(state.SeriesEntries)); most != 200_000 {
+		t.Errorf("the greatest number of entries was lost: %v", most)
+	}
+	if least, _, _ := rangeOf(recorded(state.SeriesAnswered)); least != 0.25 {
+		t.Errorf("the least answered share was lost: %v", least)
+	}
+	if _, _, known := rangeOf(recorded(state.SeriesNew)); known {
+		t.Error("what was not recorded is known")
+	}
+
+	with := Handler(Options{State: func() state.State { return *s }, Now: func() time.Time { return noon }, Past: past})
+	if text := body(t, ask(with, "GET", "/?span=24h")); !strings.Contains(text, `href="?netns=4026531840&amp;span=24h0m0s" aria-current="true"`) {
+		t.Error("the recording is not offered")
+	}
+	broken := Handler(Options{State: func() state.State { return *s }, Now: func() time.Time { return noon },
+		Past: func(uint64, time.Time, time.Time) (state.History, error) {
+			return state.History{}, errors.New("open <ring>: torn")
+		}})
+	if text := body(t, ask(broken, "GET", "/?span=6h")); !strings.Contains(text, "The recording cannot be read: open &lt;ring&gt;: torn") || !strings.Contains(text, "chart-entries") {
+		t.Error("a recording that cannot be read is not reported, or took the history in memory with it")
+	}
+	if text := body(t, ask(handlerOf(s), "GET", "/?span=24h")); strings.Contains(text, "span=") {
+		t.Error("a recording is offered that there is not")
 	}
 }

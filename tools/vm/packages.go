@@ -31,6 +31,7 @@ var leftOut = map[string]string{
 	"internal/snapshot":            pureReason,
 	"internal/tune":                pureReason,
 	"internal/units":               pureReason,
+	"internal/web":                 pureReason,
 	"internal/conntrack":           pureReason,
 	"internal/conntrack/aggregate": pureReason,
 	"internal/gateway":             pureReason,
