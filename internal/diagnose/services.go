@@ -581,7 +581,7 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 		r := &now.Rules[i]
 		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
 		entries, births, lately := entriesOf(services, r)
-		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
+		if r.TranslatesSource() || r.Hook != "prerouting" || soon < fewestSoon(rec) || births > 0 {
 			continue
 		}
 		if entries > 0 && (soon-float64(lately) < fewestVanished || !services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
@@ -615,10 +615,29 @@ func entriesOf(all *snapshot.Services, r *snapshot.NATRule) (entries, births, la
 // in seconds (nf_conntrack_tcp_timeout_close).
 const shortestEntry = 8
 
-// staysFor is shortestEntry for a rule's connections; 0 where the host forgets datagrams so soon that
-// none has to be there.
+// usualShortest is nf_conntrack_tcp_timeout_close by default, in seconds.
+const usualShortest = 10
+
+// fewestSoon is how many first packets must have come so late that what they began is still there. Between snapshots
+// that are further apart than an entry stays they may all have come early, so that a few are no sign.
+func fewestSoon(rec *snapshot.Recording) float64 {
+	if rec.Seconds() > usualShortest {
+		return fewestVanished
+	}
+	return 1
+}
+
+// endings are the classes of connections that were answered and are over.
+var endings = []string{"tcp/TIME_WAIT", "tcp/CLOSE", "tcp/LAST_ACK", "tcp/CLOSE_WAIT", "tcp/FIN_WAIT"}
+
+// staysFor is shortestEntry for a rule's connections; 0 where the host forgets datagrams, or connections that are over, so
+// soon that none has to be there.
 func staysFor(rec *snapshot.Recording, r *snapshot.NATRule) float64 {
-	if most := rec.Last().Sysctls.ClassTimeout("udp/unreplied"); r.Protocol != "tcp" && most > 0 && most <= shortestEntry {
+	forgets := func(class string) bool {
+		most := rec.Last().Sysctls.ClassTimeout(class)
+		return most > 0 && most <= shortestEntry
+	}
+	if r.Protocol != "tcp" && forgets("udp/unreplied") || r.Protocol != "udp" && slices.ContainsFunc(endings, forgets) {
 		return 0
 	}
 	return shortestEntry
