@@ -3,6 +3,7 @@
 package record
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -35,9 +36,20 @@ type keeper struct {
 	waiting []pending
 }
 
-func (k *keeper) add(p pending) {
-	if len(k.waiting) < mostPending {
-		k.waiting = append(k.waiting, p)
+// add reports whether there was room for it.
+func (k *keeper) add(p pending) bool {
+	if len(k.waiting) >= mostPending {
+		return false
+	}
+	k.waiting = append(k.waiting, p)
+	return true
+}
+
+// await has the minutes around a trigger kept when they are over.
+func (r *recorder) await(p pending) {
+	if !r.keeper.add(p) {
+		r.Note(fmt.Errorf("%d triggers wait for their minutes already; those around %s are not kept, but in the ring: 'natkit record export --at %s' writes them",
+			mostPending, p.at.Wall.Format(time.RFC3339), p.at.Wall.Format(time.RFC3339)))
 	}
 }
 
@@ -110,7 +122,8 @@ func (r *recorder) keepNext(at ring.Stamp) error {
 	dir, err := r.keeper.keep(p)
 	r.besides += watch.CPUTime() - began
 	if err != nil {
-		r.Note(fmt.Errorf("keep the minutes around %s: %w", p.at.Wall.Format(time.RFC3339), err))
+		at := p.at.Wall.Format(time.RFC3339)
+		r.Note(fmt.Errorf("keep the minutes around %s: %w; they are in the ring: 'natkit record export --at %s' writes them", at, err, at))
 		return nil
 	}
 	r.end.Kept++
@@ -134,18 +147,19 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 	}
 	defer os.RemoveAll(temp) // fails after the rename, as it should
 	w := Why{Schema: WhySchema, At: p.at.Wall, Event: p.event, From: from, To: to}
-	if err := put(filepath.Join(temp, ringName), func(out io.Writer) (err error) {
+	has := int64(0)
+	if err := k.put(filepath.Join(temp, ringName), &has, k.Most, func(out io.Writer) (err error) {
 		w.Snapshots, err = r.Copy(out, from, to)
 		return err
 	}); err != nil {
 		return "", err
 	}
 	var missing []error
-	missing = append(missing, put(filepath.Join(temp, bundleName), func(out io.Writer) error {
+	missing = append(missing, k.put(filepath.Join(temp, bundleName), &has, k.Most/besidesPart, func(out io.Writer) error {
 		return Bundle(out, r, p.at.Wall, k.Version)
 	}))
 	if k.Packets {
-		missing = append(missing, put(filepath.Join(temp, packetsName), func(out io.Writer) error {
+		missing = append(missing, k.put(filepath.Join(temp, packetsName), &has, k.Most/besidesPart, func(out io.Writer) error {
 			return ring.WritePcapng(out, r, from, to, k.Version)
 		}))
 	}
@@ -154,7 +168,7 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 	}
 	data, err := json.MarshalIndent(w, "", " ")
 	if err == nil {
-		err = put(filepath.Join(temp, whyName), disk.Text(append(data, '\n')))
+		err = disk.Create(filepath.Join(temp, whyName), 0o600, disk.Text(append(data, '\n')))
 	}
 	if err != nil {
 		return "", err
@@ -168,10 +182,51 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 
 func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
 
-// put writes a file; one that could not be written is not there.
-func put(name string, write func(io.Writer) error) error {
-	return disk.Create(name, 0o600, write)
+// besidesPart is the part of what is kept in all that a bundle, and headers as pcapng, may take of one trigger. They are not
+// compressed as in the ring, where they are as well.
+const besidesPart = 8
+
+// put writes a file of at most so many bytes; one that could not be written is not there. What the directory has grows by it,
+// and older ones make room.
+func (k *keeper) put(name string, has *int64, most int64, write func(io.Writer) error) error {
+	before := *has
+	err := disk.Create(name, 0o600, func(out io.Writer) error {
+		// In large parts, as each looks what is there.
+		b := bufio.NewWriterSize(&bounded{k: k, out: out, has: has, left: most}, 1<<20)
+		if err := write(b); err != nil {
+			return err
+		}
+		return b.Flush()
+	})
+	if err != nil {
+		*has = before
+	}
+	return err
 }
+
+// bounded makes room for what it writes, and writes no more than what is left.
+type bounded struct {
+	k    *keeper
+	out  io.Writer
+	has  *int64
+	left int64
+}
+
+func (b *bounded) Write(data []byte) (int, error) {
+	n := int64(len(data))
+	if n > b.left {
+		return 0, errors.New("it is larger than its part of what is kept; 'natkit record export' writes it")
+	}
+	b.left -= n
+	*b.has += n
+	if err := b.k.makeRoom(*b.has); err != nil {
+		return 0, err
+	}
+	return b.out.Write(data)
+}
+
+// keptTime is how names of directories begin.
+const keptTime = "20060102T150405.000Z"
 
 // keptName has the time of the trigger first, so that names are in the order of time.
 func keptName(p pending) string {
@@ -179,11 +234,14 @@ func keptName(p pending) string {
 	if p.event.ID == "" && p.event.Event == ring.EventTrigger {
 		what = "when"
 	}
-	return p.at.Wall.UTC().Format("20060102T150405.000Z") + "-" + what
+	return p.at.Wall.UTC().Format(keptTime) + "-" + what
 }
 
 // makeRoom removes the oldest of what was kept, so that one more is within the bounds of their number, and of their size.
 func (k *keeper) makeRoom(bytes int64) error {
+	if bytes > k.Most { // nothing is removed for what does not fit
+		return fmt.Errorf("they have %d bytes, and what is kept at most %d; raise --ring", bytes, k.Most)
+	}
 	base := filepath.Join(k.Dir, keptDir)
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -209,9 +267,6 @@ func (k *keeper) makeRoom(bytes int64) error {
 		}
 		total -= all[0].size
 		all = all[1:]
-	}
-	if total > k.Most {
-		return fmt.Errorf("they have %d bytes, and what is kept at most %d; raise --ring", bytes, k.Most)
 	}
 	return nil
 }

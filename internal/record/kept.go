@@ -91,13 +91,26 @@ func List(dir string) ([]report.Kept, error) {
 		}
 		path := filepath.Join(dir, keptDir, e.Name())
 		w, err := Trigger(path)
-		if err != nil {
-			return nil, err
+		if err != nil { // a person has changed it; the others are there
+			w = Why{At: keptAt(e), Event: ring.Event{Event: "unknown"}, Missing: disk.Cause(err).Error()}
+			if errors.Is(err, fs.ErrNotExist) {
+				w.Missing = whyName + " is missing"
+			}
 		}
 		all = append(all, report.Kept{Dir: path, At: w.At, Event: w.Event.Event, ID: w.ID, Severity: w.Severity, Text: w.Text,
 			From: w.From, To: w.To, Snapshots: w.Snapshots, Bytes: sizeOf(path), Missing: w.Missing})
 	}
 	return all, nil
+}
+
+// keptAt is the time in a name of keptName; of another one that of the directory.
+func keptAt(e fs.DirEntry) time.Time {
+	text, _, _ := strings.Cut(e.Name(), "-")
+	at, err := time.Parse(keptTime, text)
+	if info, errInfo := e.Info(); err != nil && errInfo == nil {
+		return info.ModTime()
+	}
+	return at
 }
 
 // sizeOf sums the files of a directory.

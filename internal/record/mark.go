@@ -97,6 +97,6 @@ func (r *recorder) takeMarks(at ring.Stamp) error {
 func (r *recorder) marked(at, when ring.Stamp, text string) error {
 	e := ring.Event{Event: ring.EventMark, Text: text, Of: at.Wall}
 	// What is kept is around the snapshot that follows the mark.
-	r.keeper.add(pending{at: at, due: time.Now().Add(r.After), event: e})
+	r.await(pending{at: at, due: time.Now().Add(r.After), event: e})
 	return r.event(when, e)
 }

@@ -139,12 +139,14 @@ type recorder struct {
 	failing string
 	// again is when each trigger triggers again.
 	again map[string]time.Time
+	// unread are the parts of snapshots that were noted as missing.
+	unread map[string]bool
 }
 
 func begin(o Options) (r *recorder, err error) {
 	host, _ := os.Hostname() // the ring does without
 	r = &recorder{Options: o, series: collect.NewSeries(collect.Options{Netns: o.Netns}), budget: tableBudget,
-		tracker: diagnose.NewTracker(), began: time.Now(), again: map[string]time.Time{}}
+		tracker: diagnose.NewTracker(), began: time.Now(), again: map[string]time.Time{}, unread: map[string]bool{}}
 	r.budget.Interval = o.Every
 	r.keeper = keeper{Options: o}
 	h := ring.Header{WrittenBy: o.Version, Host: host, Run: rand.Text(), StartedAt: r.began.UTC(), EverySeconds: o.Every.Seconds()}
@@ -210,12 +212,23 @@ func (r *recorder) snapshot(ctx context.Context) error {
 	}
 	r.budget.Spent(time.Now(), take.TableCost, take.EntriesRead)
 	at := stamp(take.Snapshot)
+	r.noteUnread(take.Snapshot)
 	r.write(at, take)
 	if err := r.triggers(at, take); err != nil {
 		return err
 	}
 	r.follow(ctx)
 	return r.keepDue(time.Now(), at)
+}
+
+// noteUnread notes each part that cannot be read, as without a capability, once: a recording without it may find nothing.
+func (r *recorder) noteUnread(s *snapshot.Snapshot) {
+	for _, p := range s.Parts {
+		if p.Error != "" && !r.unread[p.Name] {
+			r.unread[p.Name] = true
+			r.Note(fmt.Errorf("%s is not recorded: %s", p.Name, p.Error))
+		}
+	}
 }
 
 func stamp(s *snapshot.Snapshot) ring.Stamp {

@@ -34,6 +34,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // options are those of a recording that is quick.
@@ -601,5 +602,86 @@ func TestWhen(t *testing.T) {
 	var w Why
 	if err := json.Unmarshal(data, &w); err != nil || w.Schema != WhySchema || w.At != kept[0].At {
 		t.Errorf("%s: %v", data, err)
+	}
+}
+
+// TestFollowedCost: what the process does while connections are followed is paid for by following, not by snapshots: the one
+// after it comes in time.
+func TestFollowedCost(t *testing.T) {
+	testutil.NeedRoot(t)
+	o := options(t, testutil.Namespace(t))
+	o.Outcomes = time.Hour
+	r := &recorder{Options: o}
+	r.follow(t.Context())
+	if r.tracer == nil {
+		t.Fatal("nothing is followed")
+	}
+	before, begun := r.besides, watch.CPUTime()
+	const work = 20 * time.Millisecond
+	for watch.CPUTime() < begun+work {
+		_ = fmt.Sprint(begun)
+	}
+	if r.followed() == nil {
+		t.Fatal("nothing was followed")
+	}
+	if r.besides < before+work || r.cost < work {
+		t.Errorf("%v besides snapshots, before the work of %v it was %v; %v of following", r.besides, work, before, r.cost)
+	}
+}
+
+// TestUnread: a part that cannot be read is noted, once.
+func TestUnread(t *testing.T) {
+	var notes []string
+	r := &recorder{Options: Options{Note: func(err error) { notes = append(notes, err.Error()) }}, unread: map[string]bool{}}
+	for range 2 {
+		r.noteUnread(&snapshot.Snapshot{Parts: []snapshot.Part{{Name: "conntrack_table", Error: "dump: operation not permitted"}, {Name: "routes"}}})
+	}
+	if diff := cmp.Diff([]string{"conntrack_table is not recorded: dump: operation not permitted"}, notes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKeptBound: headers that are larger as pcapng than what is kept may be are left to 'record export', and what was kept
+// before stays; triggers beyond those that can wait are noted.
+func TestKeptBound(t *testing.T) {
+	var notes []string
+	o := options(t, nil)
+	o.Packets, o.Note = true, func(err error) { notes = append(notes, err.Error()) }
+	if err := makeDir(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	earlier := filepath.Join(o.Dir, keptDir, "20200101T000000.000Z-mark")
+	if err := errors.Join(os.Mkdir(earlier, 0o700), os.WriteFile(filepath.Join(earlier, packetsName), make([]byte, o.Most/2), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w, err := ring.NewWriter(store{o.Dir}, ring.Options{Most: o.Most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := ring.Stamp{Wall: time.Now(), Uptime: uptime()}
+	syn := append([]byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2, 0x9c, 0x40, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2}, make([]byte, 6)...)
+	p := &ring.Packets{Sample: 1, SampleICMP: 1}
+	for int64(len(p.List)*len(syn)) <= o.Most/besidesPart {
+		p.List = append(p.List, ring.Packet{At: at.Wall, Interface: "eth0", Length: 40, Data: syn})
+	}
+	if err := errors.Join(w.Snapshot(at, nil), w.Packets(at, p), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{Options: o, keeper: keeper{Options: o}}
+	for range mostPending + 1 {
+		r.await(pending{at: at, event: ring.Event{Event: ring.EventMark}})
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "natkit record export --at") {
+		t.Errorf("noted: %q", notes)
+	}
+	dir, err := r.keeper.keep(r.keeper.waiting[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, err := Trigger(dir); err != nil || !strings.Contains(why.Missing, "headers of packets: it is larger") || exists(filepath.Join(dir, packetsName)) {
+		t.Errorf("kept: %+v: %v", why, err)
+	}
+	if !exists(earlier) || sizeOf(filepath.Join(o.Dir, keptDir)) > o.Most {
+		t.Error("what was kept before is gone, or all of it is larger than its bound")
 	}
 }

@@ -83,9 +83,9 @@ func (r *recorder) stopTraces() {
 // they are lost, and what the kernel drops meanwhile.
 type outcomes struct {
 	tracer *doctor.Tracer
-	// next is when it is time for it again, cost the CPU time that it has taken so far.
-	next time.Time
-	cost time.Duration
+	// next is when it is time for it again, cost the CPU time that beginning it took, begun that of the process then.
+	next        time.Time
+	cost, begun time.Duration
 }
 
 // follow begins to follow connections, until the next snapshot, where it is time.
@@ -95,19 +95,20 @@ func (r *recorder) follow(ctx context.Context) {
 	}
 	began := watch.CPUTime()
 	r.tracer = doctor.StartTrace(ctx, doctor.TraceOptions{Netns: r.Netns, Drops: true, SYNs: true, Follow: true, FlowSample: doctor.FlowSample})
-	r.cost = watch.CPUTime() - began
+	r.begun = watch.CPUTime()
+	r.cost = r.begun - began
 	r.besides += r.cost
 }
 
-// followed ends that, and returns what was seen; nil where nothing was followed.
+// followed ends that, and returns what was seen; nil where nothing was followed. All that the process did meanwhile is a cost
+// of it: on a busy host that is many packets, and the next snapshot, with which a fault is seen, must not wait for them to be paid.
 func (r *recorder) followed() *snapshot.Trace {
 	if r.tracer == nil {
 		return nil
 	}
-	began := watch.CPUTime()
 	seen := r.tracer.Stop()
 	r.tracer = nil
-	took := watch.CPUTime() - began
+	took := watch.CPUTime() - r.begun
 	r.besides += took
 	r.cost += took
 	r.next = time.Now().Add(max(r.Outcomes, time.Duration(float64(r.cost)/traceShare)))

@@ -133,6 +133,6 @@ func (r *recorder) trigger(at ring.Stamp, key string, e ring.Event) error {
 	}
 	r.again[key] = now.Add(againAfter)
 	e.Event, e.Of = ring.EventTrigger, at.Wall
-	r.keeper.add(pending{at: at, due: now.Add(r.After), event: e})
+	r.await(pending{at: at, due: now.Add(r.After), event: e})
 	return r.event(at, e)
 }
