@@ -71,6 +71,7 @@ func recordDir(env *Env) string {
 }
 
 func newRecordShow(env *Env) *cobra.Command {
+	var of func([]string) (string, error)
 	cmd := &cobra.Command{
 		Use:   "show [DIR]",
 		Short: "show what is in a recording: time span, marks, triggers, gaps, size",
@@ -82,7 +83,10 @@ another host, or one below its kept.`,
   natkit record show /tmp/gateway-3/record
   natkit record show --json | jq -r '.gaps[].why'`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir := recordArg(env, args)
+			dir, err := of(args)
+			if err != nil {
+				return err
+			}
 			c, err := contentsOf(dir)
 			if err != nil {
 				return err
@@ -90,11 +94,13 @@ another host, or one below its kept.`,
 			return env.print(report.Recorded{Contents: c, Dir: dir})
 		},
 	}
+	of = addDir(env, cmd)
 	env.addJSON(cmd, ring.ContentsSchema)
 	return cmd
 }
 
 func newRecordList(env *Env) *cobra.Command {
+	var of func([]string) (string, error)
 	cmd := &cobra.Command{
 		Use:   "list [DIR]",
 		Short: "list what triggers kept, with the directory and size of each",
@@ -103,14 +109,18 @@ directory with the bundle, the minutes around it, and the headers of packets.`,
 		Example: `  natkit record list
   natkit record list --json | jq -r '.kept[].dir'`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir := recordArg(env, args)
+			dir, err := of(args)
+			if err != nil {
+				return err
+			}
 			kept, err := record.List(dir)
 			if err != nil {
-				return fmt.Errorf("list %s: %w", dir, err)
+				return unfound("list", dir, err)
 			}
 			return env.print(report.KeptList{Schema: record.ListSchema, Kept: kept})
 		},
 	}
+	of = addDir(env, cmd)
 	env.addJSON(cmd, record.ListSchema)
 	return cmd
 }
@@ -120,6 +130,7 @@ func newRecordExport(env *Env) *cobra.Command {
 	var output string
 	var packets bool
 	var before, after time.Duration
+	var of func([]string) (string, error)
 	cmd := &cobra.Command{
 		Use:   "export [DIR]",
 		Short: "write a bundle, or headers of packets, of a time in a recording",
@@ -132,7 +143,10 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 			if !at.given || output == "" {
 				return usagef("--at TIME and --output FILE are required")
 			}
-			dir := recordArg(env, args)
+			dir, err := of(args)
+			if err != nil {
+				return err
+			}
 			r, err := openRing(dir)
 			if err != nil {
 				return err
@@ -158,6 +172,7 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 			return nil
 		},
 	}
+	of = addDir(env, cmd)
 	addAt(cmd, &at, "the time `TIME`: 10:15, 2026-11-20T10:15:00, -2h")
 	cmd.Flags().VarP(into(&output, notEmpty("a file")), "output", "o", "write to this `FILE`, - for stdout")
 	cmd.Flags().BoolVar(&packets, "packets", false, "write headers of packets, as pcapng, instead of a bundle")
@@ -174,18 +189,31 @@ func addAt(cmd *cobra.Command, at *moment, usage string) {
 	cmd.Flags().Var(into(at, parseMoment), "at", usage)
 }
 
-// recordArg is the directory that an argument names, or the usual one.
-func recordArg(env *Env, args []string) string {
-	if len(args) > 0 {
-		return args[0]
+// addDir adds --dir, as the recorder has it; the function that it returns is the directory that an argument or the flag names,
+// or the usual one.
+func addDir(env *Env, cmd *cobra.Command) func(args []string) (string, error) {
+	dir := ""
+	cmd.Flags().Var(into(&dir, notEmpty("a directory")), "dir", "the `DIR` of the recording, instead of the argument (default "+record.DefaultDir+")")
+	return func(args []string) (string, error) {
+		if len(args) > 0 && dir != "" {
+			return "", usagef("%q and --dir are mutually exclusive", args[0])
+		}
+		return cmp.Or(append(args, dir, recordDir(env))...), nil
 	}
-	return recordDir(env)
+}
+
+// unfound is the error of a directory that cannot be read.
+func unfound(what, dir string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s %s: there is no such directory; give that of 'natkit record --dir'", what, dir)
+	}
+	return fmt.Errorf("%s %s: %w", what, dir, err)
 }
 
 // openRing opens the recording in a directory.
 func openRing(dir string) (*ring.Ring, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("read the recording: %w", err)
+		return nil, unfound("read the recording in", dir, err)
 	}
 	r, err := ring.Open(os.DirFS(dir))
 	if err != nil {
