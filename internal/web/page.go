@@ -26,7 +26,7 @@ type page struct {
 	Status                                   string
 	Stale                                    bool
 	Overview                                 []overview
-	LeftOut                                  string
+	LeftOut, Gone                            string
 	Space                                    *space
 	History                                  history
 	Self                                     string
@@ -168,6 +168,9 @@ func pageOf(s *state.State, o Options, r request, now time.Time) *page {
 			s.Started.In(now.Location()).Format(dateTime), units.Fixed(s.Self.CPUSeconds, 1), units.Fixed(s.Self.TableCPUSeconds, 1))}
 	if s.LeftOut > 0 {
 		p.LeftOut = units.Plural(s.LeftOut, "other network namespace is", "other network namespaces are") + " not watched"
+	}
+	if r.gone {
+		p.Gone = "The network namespace that was asked for has ended, or is not watched. This is another one."
 	}
 	chosen := max(0, slices.IndexFunc(s.Namespaces, func(n state.Namespace) bool { return n.Inode == r.netns }))
 	worst := verdict{Mark: "?", Text: "no data yet"}

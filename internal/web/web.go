@@ -93,6 +93,8 @@ type server struct {
 type request struct {
 	netns uint64
 	span  time.Duration
+	// gone is set where the namespace that was asked for is not watched, and another one is shown.
+	gone bool
 }
 
 // rendered is a page, or why there is none.
@@ -106,7 +108,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	netns, _ := strconv.ParseUint(asked.Get("netns"), 10, 64) // no number is that of no namespace
 	span, _ := time.ParseDuration(asked.Get("span"))
 	now := s.Now()
-	p := s.page(request{netns, span}, now)
+	p := s.page(request{netns, span, asked.Has("netns")}, now)
 	if p.err != nil {
 		http.Error(w, p.err.Error(), http.StatusInternalServerError)
 		return
@@ -122,7 +124,9 @@ func (s *server) page(r request, now time.Time) *rendered {
 	if s.pages == nil || s.second != now.Unix() {
 		s.second, s.state, s.pages = now.Unix(), s.State(), map[request]*rendered{}
 	}
-	if !slices.ContainsFunc(s.state.Namespaces, func(n state.Namespace) bool { return n.Inode == r.netns }) {
+	watched := slices.ContainsFunc(s.state.Namespaces, func(n state.Namespace) bool { return n.Inode == r.netns })
+	r.gone = r.gone && !watched
+	if !watched {
 		r.netns = 0
 	}
 	if s.Past == nil || !slices.Contains(spans, r.span) {
@@ -145,7 +149,7 @@ func (s *server) render(r request, now time.Time) *rendered {
 // revision changes whenever the page has something new but for ages, which its script counts.
 func revision(s *state.State, host string, r request) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%d %d %d", s.Version, host, r.netns, r.span, s.LeftOut)
+	fmt.Fprintf(h, "%s\x00%s\x00%d %d %t %d", s.Version, host, r.netns, r.span, r.gone, s.LeftOut)
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		fmt.Fprintf(h, " %d %d %d", n.Inode, len(n.Unread), len(n.History.Times))

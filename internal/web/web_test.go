@@ -133,7 +133,7 @@ func TestCost(t *testing.T) {
 	for i := range 100 {
 		ask(h, "GET", fmt.Sprintf("/?netns=%d", i))
 	}
-	if made != 2 || len(h.pages) != 1 {
+	if made != 2 || len(h.pages) != 2 { // that of another one, with and without the line that it is
 		t.Errorf("namespaces that are not there made %d pages", len(h.pages))
 	}
 	text := body(t, ask(h, "GET", "/"))
@@ -413,6 +413,20 @@ func TestOverview(t *testing.T) {
 		if got := words(keyed(t, root, "overview")); !strings.Contains(got, "2 other network namespaces are not watched") || strings.Count(got, "nothing found by 61 checks") != 2 {
 			t.Errorf("%s: %s", query, got)
 		}
+	}
+}
+
+// TestGone: a page that was asked for of a namespace that has ended says so, and not the one of another as if it were its own.
+func TestGone(t *testing.T) {
+	for query, want := range map[string]bool{"": false, "?netns=4026532001": false, "?netns=1": true, "?netns=gw": true} {
+		text, _ := pageText(t, several(), query)
+		if got := strings.Contains(text, "has ended, or is not watched"); got != want {
+			t.Errorf("%q: %v, want %v", query, got, want)
+		}
+	}
+	h := handlerOf(several())
+	if ask(h, "GET", "/").Header.Get("ETag") == ask(h, "GET", "/?netns=1").Header.Get("ETag") {
+		t.Error("both pages have one tag")
 	}
 }
 
