@@ -155,6 +155,13 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 			if err != nil {
 				return err
 			}
+			_, _, err = r.Pair(when)
+			if packets {
+				err = r.Covers(when.Add(-before), when.Add(after), when)
+			}
+			if err != nil {
+				return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+			}
 			write := func(w io.Writer) error { return record.Bundle(w, r, when, env.Version) }
 			if packets {
 				write = func(w io.Writer) error {

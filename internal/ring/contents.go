@@ -3,6 +3,7 @@ package ring
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -231,6 +232,19 @@ func (r *Ring) Pairs() (all [][2]*Frame) {
 		before = f
 	}
 	return all
+}
+
+// Covers returns why nothing was recorded from one time to another, around at; nil where something was.
+func (r *Ring) Covers(from, to, at time.Time) error {
+	all := r.Snapshots()
+	if len(all) == 0 {
+		return ErrTooFew
+	}
+	// A snapshot is written with what came before it.
+	if slices.ContainsFunc(all, func(f *Frame) bool { return !f.Wall.Before(from) && !f.Wall.After(to.Add(leastGap)) }) {
+		return nil
+	}
+	return r.away(at)
 }
 
 // away is the error for a time without snapshots.

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
@@ -77,5 +78,22 @@ func TestReplayFails(t *testing.T) {
 	}
 	if _, cmd := p.key("right"); cmd == nil || !errors.Is(p.err, errDamaged) {
 		t.Errorf("ended with %v", p.err)
+	}
+}
+
+// TestReplayCosts: what a recording does not have is not shown as a number.
+func TestReplayCosts(t *testing.T) {
+	model := New(Theme{}, 0).Resize(100, 30)
+	s := &snapshot.Sample{Snapshot: &snapshot.Snapshot{Table: &snapshot.ConntrackTable{Sampled: 7, Complete: true}}, EntriesRead: 7}
+	recorded := model.Replay(&Sample{Sample: s}, Place{1, 2, 1}).View()
+	for _, untrue := range []string{"top itself", "less than 1 ms"} {
+		if strings.Contains(recorded, untrue) {
+			t.Errorf("%q in %s", untrue, recorded)
+		}
+	}
+	for _, want := range []string{"not in a recording", "all 7 entries"} {
+		if !strings.Contains(recorded, want) {
+			t.Errorf("no %q in %s", want, recorded)
+		}
 	}
 }
