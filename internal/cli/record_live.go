@@ -30,6 +30,8 @@ const (
 	recordEvery = 5 * time.Second
 	// usualOutcomes: to load the programs for it takes more than all else.
 	usualOutcomes = 2 * time.Minute
+	// namesEvery: of very many containers reading them takes as much as some snapshots.
+	namesEvery = 5 * time.Minute
 )
 
 // neverTriggers is the word of --on for no finding.
@@ -92,6 +94,7 @@ func parseRing(text string) (int64, error) {
 
 func runRecorder(ctx context.Context, env *Env, where string, o record.Options) error {
 	env.note("recording %s into %s: a snapshot every %s, %s at most, until interrupted", where, o.Dir, o.Every, units.Bytes(o.Most))
+	o.Names = env.hostNames(namesEvery)
 	lines := &eventLines{env: env, ranks: journaled(env)}
 	o.Note = env.fail
 	o.Event = func(e ring.RecordedEvent) error {

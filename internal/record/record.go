@@ -40,6 +40,8 @@ type Options struct {
 	// Before and After are how much is kept around a trigger, Keep how many times at most.
 	Before, After time.Duration
 	Keep          int
+	// Names, where set, reads what the host calls addresses.
+	Names func(context.Context, *netns.Handle) *snapshot.Names
 	// Packets has headers of packets recorded, Drops what the kernel drops.
 	Packets, Drops bool
 	// Outcomes is how often the connections of services are followed, from one snapshot to the next: whether they are
@@ -145,7 +147,7 @@ type recorder struct {
 
 func begin(o Options) (r *recorder, err error) {
 	host, _ := os.Hostname() // the ring does without
-	r = &recorder{Options: o, series: collect.NewSeries(collect.Options{Netns: o.Netns}), budget: tableBudget,
+	r = &recorder{Options: o, series: collect.NewSeries(collect.Options{Netns: o.Netns, Names: o.Names}), budget: tableBudget,
 		tracker: diagnose.NewTracker(), began: time.Now(), again: map[string]time.Time{}, unread: map[string]bool{}}
 	r.budget.Interval = o.Every
 	r.keeper = keeper{Options: o}

@@ -685,3 +685,24 @@ func TestKeptBound(t *testing.T) {
 		t.Error("what was kept before is gone, or all of it is larger than its bound")
 	}
 }
+
+// TestNames: what the host called addresses at the time of a snapshot is in it, for 'doctor --from', whatever it calls them now.
+func TestNames(t *testing.T) {
+	testutil.NeedRoot(t)
+	o := options(t, testutil.Namespace(t))
+	address := netip.MustParseAddr("198.18.77.2")
+	name := snapshot.Name{Kind: snapshot.NameContainer, Text: "web"}
+	o.Names = func(context.Context, *netns.Handle) *snapshot.Names {
+		return &snapshot.Names{Addresses: map[netip.Addr]snapshot.Name{address: name}}
+	}
+	stop := start(t, o)
+	r := waitSnapshots(t, o.Dir, 3)
+	stop()
+	rec, err := Diagnosable(r, time.Time{}, snapshot.NewBudget(snapshot.DefaultBudget))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, known := rec.Last().Names.Addr(address); !known || got != name {
+		t.Errorf("%s is called %v", address, got)
+	}
+}
