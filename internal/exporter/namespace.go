@@ -27,7 +27,9 @@ type namespace struct {
 	tableAt   time.Time
 	counting  sync.Mutex
 	before    *snapshot.Snapshot
-	left      bool
+	// counted are conntrack's counters when they could be read last.
+	counted map[string]uint64
+	left    bool
 
 	mu sync.Mutex
 	// about is what is known, with parts that are never changed, but replaced.
@@ -82,11 +84,8 @@ func (n *namespace) count(ctx context.Context, l state.Limits, dropped *dropRead
 	now := collect.ReadLight(ctx, collect.Options{Netns: n.ns})
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	counted := map[string]uint64{}
-	if n.about.Counters != nil {
-		counted = n.about.Counters.Conntrack
-	}
-	n.about.Counters = state.CountersOf(now, n.before, counted)
+	n.about.Counters = state.CountersOf(now, n.before, n.counted)
+	n.counted = state.Counted(n.about.Counters, n.counted)
 	n.about.Drops = dropped.of(n.about.Inode, n.about.Drops, l)
 	n.before, n.unreadCounters = now, append(state.UnreadOf(now), dropped.unread()...)
 	n.about.History.Add(&n.about, now.TakenAt, stale)

@@ -45,6 +45,15 @@ func CountersOf(s *snapshot.Snapshot, before *snapshot.Snapshot, counted map[str
 	return c
 }
 
+// Counted returns conntrack's counters to go on from: those of before, where they could not be read this time, as a counter
+// that began anew could be less than it was.
+func Counted(now *Counters, before map[string]uint64) map[string]uint64 {
+	if now == nil || len(now.Conntrack) == 0 {
+		return before
+	}
+	return now.Conntrack
+}
+
 // countersOf names the counters that the kernel has.
 func countersOf(c *snapshot.ConntrackStat) (names []string) {
 	if c == nil {

@@ -60,6 +60,26 @@ func TestCountersDoNotWrap(t *testing.T) {
 	}
 }
 
+// TestCountersFailOnce: counters that could not be read once go on from what they were, also where one CPU's has wrapped.
+func TestCountersFailOnce(t *testing.T) {
+	const most = math.MaxUint32
+	unread := counted(14)
+	unread.ConntrackStat = nil
+	var before *snapshot.Snapshot
+	var c *Counters
+	kept := map[string]uint64{}
+	for i, step := range []struct {
+		now   *snapshot.Snapshot
+		total uint64
+	}{{counted(10, most), most}, {counted(12, 4), most + 5}, {unread, 0}, {counted(16, 6), most + 5}, {counted(18, 7), most + 6}} {
+		c = CountersOf(step.now, before, kept)
+		if got, known := c.Conntrack["insert_failed"]; got != step.total || known != (step.total > 0) {
+			t.Errorf("step %d: %d, %v, want %d", i, got, known, step.total)
+		}
+		kept, before = Counted(c, kept), step.now
+	}
+}
+
 func TestCountersUnknown(t *testing.T) {
 	if c := CountersOf(&snapshot.Snapshot{}, nil, nil); c != nil {
 		t.Errorf("%+v of nothing", c)
