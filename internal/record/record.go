@@ -175,11 +175,15 @@ func (r *recorder) run(ctx context.Context) error {
 	if err := r.snapshot(ctx); err != nil {
 		return err
 	}
-	pays := watch.NewPayer(share, credit, time.Now(), watch.CPUTime())
+	var pays *watch.Payer
 	for next := r.Every; wait(ctx, next); {
 		began := time.Now()
 		if err := r.snapshot(ctx); err != nil {
 			return err
+		}
+		if pays == nil { // nor is the first comparison, which costs what later ones do not
+			pays = watch.NewPayer(share, credit, time.Now(), watch.CPUTime())
+			r.besides = 0
 		}
 		due := pays.Due(time.Now(), watch.CPUTime(), r.besides)
 		r.besides = 0
