@@ -66,6 +66,8 @@ type Collector struct {
 	work sync.Mutex
 	// missed is whether it was noted that there may be other namespaces.
 	missed bool
+	// refused are namespaces that could not be entered, which was noted.
+	refused map[uint64]bool
 
 	drops *dropCounter
 }
@@ -285,28 +287,30 @@ func (c *Collector) find() error {
 	}
 	before := c.watched()
 	var now []*namespace
-	refused := 0
+	refused, beyond := map[uint64]bool{}, 0
 	for _, f := range found {
 		if i := slices.IndexFunc(before, func(n *namespace) bool { return n.about.Inode == f.Inode }); i >= 0 {
 			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
 			continue
 		}
 		if len(now) >= MostNamespaces {
-			refused++
+			beyond++
 			continue
 		}
 		n, err := open(f, own, c.budget(min(len(found), MostNamespaces)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			refused++
-			c.note(err.Error())
+			refused[f.Inode] = true
+			if !c.refused[f.Inode] {
+				c.note(fmt.Sprintf("a network namespace is left out: %v", err))
+			}
 		default:
 			now = append(now, n)
 		}
 	}
 	c.mu.Lock()
-	c.namespaces, c.leftOut = now, refused
+	c.namespaces, c.refused, c.leftOut = now, refused, beyond+len(refused)
 	c.mu.Unlock()
 	for _, n := range before {
 		err = errors.Join(err, n.close())
