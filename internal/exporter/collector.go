@@ -73,14 +73,19 @@ type Collector struct {
 }
 
 // cost is the CPU time so far of counting, which finding namespaces is a part of, of examining, and of reading tables in that.
-type cost struct{ counting, examining, tables time.Duration }
+type cost struct {
+	counting, examining, tables time.Duration
+	// readings are those of single namespaces.
+	readings map[string]*state.Histogram
+}
 
 // New returns a Collector. Run makes it work.
 func New(o Options) *Collector {
 	if o.table.Share == 0 {
 		o.table = doctor.TableBudget
 	}
-	return &Collector{o: o, started: time.Now()}
+	readings := map[string]*state.Histogram{state.ReadingCounters: {}, state.ReadingExamination: {}}
+	return &Collector{o: o, started: time.Now(), cost: cost{readings: readings}}
 }
 
 // Start enters the network namespaces and reads the counters once, so that there is a State. Close ends it.
@@ -107,7 +112,7 @@ func (c *Collector) Run(ctx context.Context) {
 	pays, found := doctor.NewPayer(time.Now(), c.spent().counting), time.Now()
 	for next := c.o.Every; c.wait(ctx, next); {
 		if c.o.All && time.Since(found) >= findEvery {
-			c.alone(&c.cost.counting, func() {
+			c.alone(&c.cost.counting, "", func() {
 				if err := c.find(); err != nil {
 					c.note(err.Error())
 				}
@@ -174,7 +179,7 @@ func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
 func (c *Collector) count(ctx context.Context) {
 	dropped, stale := c.drops.read(), c.stale()
 	for _, n := range c.watched() {
-		c.alone(&c.cost.counting, func() { n.count(ctx, c.o.Limits, dropped, stale) })
+		c.alone(&c.cost.counting, state.ReadingCounters, func() { n.count(ctx, c.o.Limits, dropped, stale) })
 	}
 }
 
@@ -185,22 +190,27 @@ func (c *Collector) examine(ctx context.Context) {
 			return
 		}
 		var table time.Duration
-		c.alone(&c.cost.examining, func() { table = n.examine(ctx, c.o) })
+		c.alone(&c.cost.examining, state.ReadingExamination, func() { table = n.examine(ctx, c.o) })
 		c.mu.Lock()
 		c.cost.tables += table
 		c.mu.Unlock()
 	}
 }
 
-// alone does what reads the kernel, nothing else of that kind beside it, and adds its CPU time to a part of the cost.
-func (c *Collector) alone(to *time.Duration, read func()) {
+// alone does what reads the kernel, nothing else of that kind beside it, and adds its CPU time to a part of the cost, and
+// to those of readings of one kind, unless that is empty.
+func (c *Collector) alone(to *time.Duration, kind string, read func()) {
 	c.work.Lock()
 	defer c.work.Unlock()
 	began := watch.CPUTime()
 	read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	*to += watch.CPUTime() - began
+	took := watch.CPUTime() - began
+	*to += took
+	if h := c.cost.readings[kind]; h != nil {
+		h.Add(took.Seconds())
+	}
 }
 
 func (c *Collector) spent() cost {
@@ -221,7 +231,10 @@ func (c *Collector) State() state.State {
 	c.mu.Lock()
 	s := state.State{Schema: state.Schema, At: now, Started: c.started, Version: c.o.Version, Kernel: c.kernel,
 		EverySeconds: c.o.Every.Seconds(), Namespaces: []state.Namespace{}, LeftOut: c.leftOut,
-		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.cost.tables.Seconds()}}
+		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.cost.tables.Seconds(), Readings: map[string]state.Histogram{}}}
+	for kind, h := range c.cost.readings {
+		s.Self.Readings[kind] = h.Clone()
+	}
 	c.mu.Unlock()
 	for _, n := range c.watched() {
 		s.Namespaces = append(s.Namespaces, n.state(now))

@@ -162,6 +162,18 @@ func TestDropsOfOneNamespace(t *testing.T) {
 	}
 }
 
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for _, v := range []float64{0.0005, 0.0006, 0.7, 3} {
+		h.Add(v)
+	}
+	kept := h.Clone()
+	h.Add(3)
+	if kept.Counts[0] != 1 || kept.Counts[1] != 1 || kept.Counts[len(h.Bounds)-1] != 1 || kept.Counts[len(h.Bounds)] != 1 || h.Counts[len(h.Bounds)] != 2 || kept.Sum != 3.7011 {
+		t.Errorf("%+v, then %+v", kept, h)
+	}
+}
+
 func TestStack(t *testing.T) {
 	if StackOf(&snapshot.Snapshot{}) != nil {
 		t.Error("what was not read")
