@@ -52,6 +52,14 @@ func TestCountersDoNotWrap(t *testing.T) {
 		}
 		before = now
 	}
+	missing := counted(30)
+	missing.ConntrackStat = nil
+	if m := CountersOf(missing, before, c.Conntrack); len(m.Conntrack) != 0 || m.Entries != 7 {
+		t.Errorf("counters that could not be read: %+v", m)
+	}
+	if later := CountersOf(counted(32, 10, 3001, 5), before, c.Conntrack); later.Conntrack["insert_failed"] != 2*most+3013 {
+		t.Errorf("after these: %d", later.Conntrack["insert_failed"])
+	}
 	if c.Entries != 7 || c.Limit != 10 || c.Buckets != 4 {
 		t.Errorf("%+v", c)
 	}
