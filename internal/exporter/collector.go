@@ -44,6 +44,10 @@ const (
 	MostNamespaces = 128
 	// findEvery is the time between two searches for network namespaces.
 	findEvery = 30 * time.Second
+	// share is the part of one CPU that counting may take, and examinations beside reading the tables; credit bounds what
+	// those that cost less leave for others.
+	share  = 0.01
+	credit = 200 * time.Millisecond
 	// leastBetween is the time between the first two examinations.
 	leastBetween = 5 * time.Second
 )
@@ -109,7 +113,7 @@ func (c *Collector) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	both.Go(func() { c.examineAgain(ctx) })
-	pays, found := doctor.NewPayer(time.Now(), c.spent().counting), time.Now()
+	pays, found := watch.NewPayer(share, credit, time.Now(), c.spent().counting), time.Now()
 	for next := c.o.Every; c.wait(ctx, next); {
 		if c.o.All && time.Since(found) >= findEvery {
 			c.alone(&c.cost.counting, "", func() {
@@ -126,7 +130,7 @@ func (c *Collector) Run(ctx context.Context) {
 
 // examineAgain examines all network namespaces in turn.
 func (c *Collector) examineAgain(ctx context.Context) {
-	pays := doctor.NewPayer(time.Now(), 0)
+	pays := watch.NewPayer(share, credit, time.Now(), 0)
 	for next := time.Duration(0); c.wait(ctx, next); {
 		first := next == 0 // nothing is compared yet
 		c.examine(ctx)
