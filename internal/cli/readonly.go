@@ -100,7 +100,11 @@ func afterReadOnly(args []string, turn func([]string) []string) []string {
 // checkReadOnly refuses a command that would change the host, before it does anything. From then on what writes refuses
 // as well (package permit).
 func (e *Env) checkReadOnly(cmd *cobra.Command) error {
-	if text := e.Getenv(readOnlyEnv); text != "" {
+	text := ""
+	if e.Getenv != nil {
+		text = e.Getenv(readOnlyEnv)
+	}
+	if text != "" {
 		on, err := strconv.ParseBool(text)
 		if err != nil {
 			return usagef("%s=%s: must be 1 or 0", readOnlyEnv, text)
