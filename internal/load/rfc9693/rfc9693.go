@@ -38,7 +38,7 @@ const (
 	// is searched: the RFC's gamma, the drop of the rate from which on a table counts as too full.
 	capacityRate = 0.5
 	// attempts bound how often a trial is made that is invalid.
-	attempts = 3
+	attempts = 6
 	// confirmations is how often a size of the table has to fail.
 	confirmations = 2
 	// leastRate ends a search that finds no rate, as does one at which a trial takes longestTrial.
