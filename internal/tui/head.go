@@ -123,6 +123,9 @@ func label(text string) string { return fmt.Sprintf("%-*s", labelColumns, text) 
 
 func (m Model) cpuLine() line {
 	l := line{{label("CPU"), report.Bold}}
+	if m.tape.Of > 0 {
+		return append(l, span{"not recorded", report.Dim})
+	}
 	own := units.Percent(m.sample.Cost.Own)
 	c := m.sample.CPU
 	if c == nil {
@@ -145,7 +148,9 @@ func (m Model) sampledLine() line {
 	if s.Table.Complete {
 		text = "all " + units.Plural(s.EntriesRead, "entry", "entries")
 	}
-	text += " in " + units.Roughly(s.Cost.Table.Seconds())
+	if m.tape.Of == 0 {
+		text += " in " + units.Roughly(s.Cost.Table.Seconds())
+	}
 	if age := s.TakenAt.Sub(s.TableAt); age > time.Second {
 		text += ", " + units.Roughly(age.Seconds()) + " ago"
 	}
