@@ -47,7 +47,7 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, TableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
 	defer w.sampler.Close()
 	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
-	pays := NewPayer(w.began, watch.CPUTime())
+	pays := watch.NewPayer(watchShare, watchCredit, w.began, watch.CPUTime())
 	next := min(o.Every, firstWindow)
 	first := w.sampler.Sample(ctx, watch.Filter{}, next)
 	pays.Due(time.Now(), watch.CPUTime(), first.Cost.Table)
@@ -114,24 +114,4 @@ func (w *watching) ended() *diagnose.WatchEnd {
 	w.end.CPUSeconds = watch.CPUTime().Seconds()
 	w.end.Findings, w.end.Incomplete = w.tracker.Standing()
 	return &w.end
-}
-
-// Payer spreads what reports cost over time: each is paid for before it comes.
-type Payer struct {
-	at  time.Time
-	cpu time.Duration
-	// balance is what is left of the share so far; negative where more was spent.
-	balance time.Duration
-}
-
-// NewPayer returns a Payer that begins now, when the process has used so much CPU time.
-func NewPayer(now time.Time, cpu time.Duration) *Payer { return &Payer{at: now, cpu: cpu} }
-
-// Due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
-// but for readings of the table, which have a budget of their own.
-func (p *Payer) Due(now time.Time, cpu, table time.Duration) time.Duration {
-	spent := cpu - p.cpu - table
-	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*watchShare)-spent, watchCredit)
-	p.at, p.cpu = now, cpu
-	return time.Duration(float64(spent-p.balance) / watchShare)
 }

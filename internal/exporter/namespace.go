@@ -25,8 +25,10 @@ type namespace struct {
 	tracker   *diagnose.Tracker
 	tableAt   time.Time
 	counting  sync.Mutex
-	before    *snapshot.Snapshot
 	left      bool
+	// before is the last snapshot with conntrack's counters, counted what they were then without their wraps.
+	before  *snapshot.Snapshot
+	counted map[string]uint64
 
 	mu sync.Mutex
 	// about is what is known, with parts that are never changed, but replaced.
@@ -81,13 +83,12 @@ func (n *namespace) count(ctx context.Context, l state.Limits, dropped *dropRead
 	now := collect.ReadLight(ctx, collect.Options{Netns: n.ns})
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	counted := map[string]uint64{}
-	if n.about.Counters != nil {
-		counted = n.about.Counters.Conntrack
-	}
-	n.about.Counters = state.CountersOf(now, n.before, counted)
+	n.about.Counters = state.CountersOf(now, n.before, n.counted)
 	n.about.Drops = dropped.of(n.about.Inode, n.about.Drops, l)
-	n.before, n.unreadCounters = now, append(state.UnreadOf(now), dropped.unread()...)
+	if now.ConntrackStat != nil {
+		n.before, n.counted = now, n.about.Counters.Conntrack
+	}
+	n.unreadCounters = append(state.UnreadOf(now), dropped.unread()...)
 	n.about.History.Add(&n.about, now.TakenAt, stale)
 }
 

@@ -17,7 +17,8 @@ type Limits struct {
 	Top int
 }
 
-// CountersOf returns the counters of a snapshot, with what they grew since the one before; before is nil for the first one.
+// CountersOf returns the counters of a snapshot, with what they grew since an earlier one that has conntrack's counters, when
+// they had come to counted; before is nil for the first one.
 func CountersOf(s *snapshot.Snapshot, before *snapshot.Snapshot, counted map[string]uint64) *Counters {
 	entries, limit, ok := s.Entries()
 	if !ok && s.ConntrackStat == nil {

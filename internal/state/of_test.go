@@ -52,6 +52,14 @@ func TestCountersDoNotWrap(t *testing.T) {
 		}
 		before = now
 	}
+	missing := counted(30)
+	missing.ConntrackStat = nil
+	if m := CountersOf(missing, before, c.Conntrack); len(m.Conntrack) != 0 || m.Entries != 7 {
+		t.Errorf("counters that could not be read: %+v", m)
+	}
+	if later := CountersOf(counted(32, 10, 3001, 5), before, c.Conntrack); later.Conntrack["insert_failed"] != 2*most+3013 {
+		t.Errorf("after these: %d", later.Conntrack["insert_failed"])
+	}
 	if c.Entries != 7 || c.Limit != 10 || c.Buckets != 4 {
 		t.Errorf("%+v", c)
 	}
@@ -159,6 +167,18 @@ func TestDropsOfOneNamespace(t *testing.T) {
 	second := DropsOf(read, first, 7, began, began.Add(10*time.Second), Limits{Top: 1})
 	if second.PerSecond != 2 || second.Reasons[0].PerSecond != 2 || second.Reasons[1].PerSecond != 0 {
 		t.Errorf("second %+v", second)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for _, v := range []float64{0.0005, 0.0006, 0.7, 3} {
+		h.Add(v)
+	}
+	kept := h.Clone()
+	h.Add(3)
+	if kept.Counts[0] != 1 || kept.Counts[1] != 1 || kept.Counts[len(h.Bounds)-1] != 1 || kept.Counts[len(h.Bounds)] != 1 || h.Counts[len(h.Bounds)] != 2 || kept.Sum != 3.7011 {
+		t.Errorf("%+v, then %+v", kept, h)
 	}
 }
 
