@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds a reading: with a thousand containers it takes a fifth of that. searchTime is for finding network
+// patience bounds a reading: with a thousand containers it takes a quarter of that. searchTime is for finding network
 // namespaces: those that processes are in are found first, in some milliseconds, and those that only a descriptor keeps
 // have no name.
 const (
@@ -39,11 +39,13 @@ func Names(ctx context.Context, ns *netns.Handle) *snapshot.Names { return new(C
 
 // Cache keeps what was read for a while.
 type Cache struct {
-	// For is how long.
-	For time.Duration
+	// For is how long. Share, where set, is the part of time that reading may take: what took longer is kept longer.
+	For   time.Duration
+	Share float64
 
 	mu   sync.Mutex
 	host *census
+	took time.Duration
 	of   *netns.Handle
 	at   time.Time
 	kept *snapshot.Names
@@ -55,14 +57,19 @@ func (c *Cache) Names(ctx context.Context, ns *netns.Handle) *snapshot.Names {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.kept != nil && c.of == ns && now.Sub(c.at) < c.For {
+	age := c.For
+	if c.Share > 0 {
+		age = max(age, time.Duration(float64(c.took)/c.Share))
+	}
+	if c.kept != nil && c.of == ns && now.Sub(c.at) < age {
 		return c.kept
 	}
-	if c.host == nil || now.Sub(c.host.at) >= c.For {
+	if c.host == nil || now.Sub(c.host.at) >= age {
 		c.host = take(ctx, &host{asks: true}, netns.Find, now.Add(patience))
 		c.host.at = now
 	}
 	c.kept, c.of, c.at = c.host.seenFrom(ns, time.Now().Add(patience/2)), ns, now
+	c.took = time.Since(now)
 	return c.kept
 }
 
@@ -153,7 +160,7 @@ func (c *census) seenFrom(ns *netns.Handle, until time.Time) *snapshot.Names {
 	own, err := netns.InodeOf(ns)
 	n := &snapshot.Names{From: own, Netns: map[uint64]snapshot.Name{}}
 	v.note(err)
-	v.note(ns.Do(func() error { return own4and6(&v.book) }))
+	v.note(ns.Do(func() error { return ownAddresses(&v.book) }))
 	for _, s := range c.spaces {
 		n.Netns[s.inode] = s.name
 		for _, a := range s.addresses {
@@ -172,8 +179,8 @@ func (c *census) seenFrom(ns *netns.Handle, until time.Time) *snapshot.Names {
 	return n
 }
 
-// own4and6 adds the addresses of the calling thread's namespace, by their interfaces.
-func own4and6(book *names.Book) error {
+// ownAddresses adds the addresses of the calling thread's namespace, by their interfaces.
+func ownAddresses(book *names.Book) error {
 	links, err := socket.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)

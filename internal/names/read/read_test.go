@@ -396,7 +396,11 @@ func TestCache(t *testing.T) {
 	if other := c.Names(t.Context(), ns); other.From != ns.Inode() || c.host != host {
 		t.Error("another namespace is read with all that is the same")
 	}
-	c.For = 0
+	c.For, c.Share, c.took = 0, 0.5, time.Hour
+	if c.Names(t.Context(), nil); c.host != host {
+		t.Error("a reading that took long is not kept longer")
+	}
+	c.Share = 0
 	if c.Names(context.Background(), ns); c.host == host {
 		t.Error("it is never read anew")
 	}
