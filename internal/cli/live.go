@@ -65,7 +65,7 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 	return t
 }
 
-// addressesAge is how old what was read of addresses' names may be where it is needed again and again, and namesShare the part
+// addressesAge is how old what was read of addresses' names may be where it is needed again and again, and addressesShare the part
 // of a CPU that this takes at most: with a thousand containers a reading takes some tenths of a second.
 const (
 	addressesAge   = 10 * time.Second
