@@ -117,6 +117,9 @@ func makeDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make the directory of the recording: %w; give one that you may write to with --dir", err)
 	}
+	if disk.Trust(dir) != nil { // marks are taken from it
+		return fmt.Errorf("record into %s: others than you may write there, or could put another directory in its place; give one that only you can write to with --dir", dir)
+	}
 	return nil
 }
 
