@@ -9,7 +9,6 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-TOOLS       := tools/packages tools/manifests
 SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands scripts/packages scripts/package-test scripts/readonly-test scripts/release-notes deploy/packages/postinst deploy/packages/prerm deploy/packages/postrm tools/blind/run .ci/run
 
 .PHONY: help build packages demo accuracy test test-vm bench blind nightly lint generate fmt size clean install
@@ -74,14 +73,13 @@ lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
 	  if [ -n "$$unformatted" ]; then echo "not formatted ('make fmt' mends it):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
-	@for module in $(TOOLS); do echo "$(GO) -C $$module vet ./..."; $(GO) -C $$module mod tidy -diff && $(GO) -C $$module vet ./... || exit 1; done
 	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
 	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
-generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md
+generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md, tools/packages/go.mod
 	@scripts/setup generate
 	$(GO) generate ./...
-	@for module in $(TOOLS); do $(GO) -C $$module mod tidy || exit 1; done
+	$(GO) -C tools/packages mod tidy
 	@scripts/hand-back docs internal
 
 fmt: ## format the Go code

@@ -50,6 +50,10 @@ var unasked = map[string]string{
 	"internal/disk/disk.go Replace":        "renames for put, which asks",
 	"internal/netns/offload.go openQueues": "a sysfs of its own for ReceiveOn; writeAt asks",
 
+	"internal/record/keep.go":   "writes what the user asks for: a recording, in its own directory",
+	"internal/record/mark.go":   "the same",
+	"internal/record/record.go": "the same",
+
 	"internal/doctor/all.go":                 "a file without a name, for the run",
 	"internal/cli/from.go":                   "a file without a name, for the run",
 	"internal/cli/env.go writeSpecial":       "is reached by writeWhole, after destination, which asks",

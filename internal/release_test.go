@@ -51,7 +51,7 @@ type readme struct {
 var (
 	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```$")
 	headingMark = regexp.MustCompile(`(?m)^#+ `)
-	tableRow    = regexp.MustCompile("(?m)^\\|.*\\|$")
+	tableRow    = regexp.MustCompile(`(?m)^\|.*\|$`)
 	backticks   = regexp.MustCompile("`[^`]+`")
 	linkTarget  = regexp.MustCompile(`\]\(([^)#][^)]*)\)`)
 	// comment is text for people in a block of commands.

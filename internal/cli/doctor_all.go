@@ -17,7 +17,7 @@ func (d *doctorVerb) runAll(ctx context.Context) error {
 	sum := diagnose.Report{}
 	n := 0
 	progress.Show("examining all network namespaces for " + d.window.String())
-	missed, err := doctor.All(ctx, collect.RecordOptions{Options: collect.Options{Names: d.env.hostNames(mostNamesAge)}, For: d.window}, func(r *diagnose.Report, of int) error {
+	missed, err := doctor.All(ctx, collect.RecordOptions{Options: collect.Options{Names: d.env.hostNames(addressesAge)}, For: d.window}, func(r *diagnose.Report, of int) error {
 		n++
 		progress.Clear()
 		defer progress.Update("examined %d of %d network namespaces", n, of)

@@ -76,7 +76,9 @@ the place of --listen.
 
 The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, the kernel's
 log CAP_SYSLOG, other network namespaces CAP_SYS_ADMIN and, to find them, CAP_SYS_PTRACE.
-Parts that cannot be read are missing, and natkit_read_failed names them.`,
+Parts that cannot be read are missing, and natkit_read_failed names them.
+
+It runs until SIGINT or SIGTERM, and exits with 0 then.`,
 		Example: `  sudo natkit exporter                        # http://127.0.0.1:9752/
   sudo natkit exporter --netns gw --netns gw2
   sudo natkit exporter --all-netns            # containers' too
@@ -172,7 +174,7 @@ func (e *exporterVerb) serving() (o exporter.ServeOptions, all []net.Listener, e
 	if e.once {
 		return o, nil, nil
 	}
-	o.Fail = e.env.fail
+	o.Fail = func(err error) { e.env.detail("%v", err) } // of one connection, as of a scanner
 	if e.cert != "" {
 		if o.TLS, err = exporter.LoadCertificate(e.cert, e.key, e.env.fail); err != nil {
 			return o, nil, err

@@ -65,16 +65,23 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 	return t
 }
 
-// mostNamesAge is how old what was read of addresses' names may be where it is needed again and again: with a thousand
-// containers reading takes some tenths of a second.
-const mostNamesAge = 30 * time.Second
+// addressesAge is how old what was read of addresses' names may be where it is needed again and again, and addressesShare the part
+// of a CPU that this takes at most: with a thousand containers a reading takes some tenths of a second.
+const (
+	addressesAge   = 10 * time.Second
+	addressesShare = 0.005
+)
 
 // hostNames returns what reads the names of addresses; nil with --numeric. What was read is kept for a while.
 func (e *Env) hostNames(age time.Duration) func(context.Context, *netns.Handle) *snapshot.Names {
 	if e.numeric {
 		return nil
 	}
-	return (&names.Cache{For: age}).Names
+	c := &names.Cache{For: age}
+	if age >= addressesAge {
+		c.Share = addressesShare
+	}
+	return c.Names
 }
 
 // readHost reads what is not in the table. Without it the ports are reported all the same.
@@ -91,7 +98,7 @@ func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
 		return err
 	}
 	if p.names == nil {
-		p.names = p.env.hostNames(mostNamesAge)
+		p.names = p.env.hostNames(addressesAge)
 	}
 	if p.names != nil {
 		l.names = p.names(cmd.Context(), ns)

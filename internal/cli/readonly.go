@@ -14,11 +14,12 @@ import (
 const readOnlyEnv = "NATKIT_READ_ONLY"
 
 // reading are the verbs that change nothing on a host: they read it, by eBPF programs too, and write files that the
-// user names. A verb that is neither here nor in changing is refused where natkit is read-only, and fails a test.
+// user names, or the directory of a recording. A verb that is neither here nor in changing is refused where natkit is read-only, and fails a test.
 var reading = strings.Fields(`
 	completion help version
 	diff pcap plan ports simulate snapshot sysctl top
-	drops flows path profile
+	drops exporter flows path profile
+	record record/export record/list record/mark record/show
 	conntrack conntrack/count conntrack/events conntrack/list
 	gateway gateway/check gateway/explain gateway/import gateway/plan gateway/schema gateway/status
 	lab lab/list
@@ -100,7 +101,11 @@ func afterReadOnly(args []string, turn func([]string) []string) []string {
 // checkReadOnly refuses a command that would change the host, before it does anything. From then on what writes refuses
 // as well (package permit).
 func (e *Env) checkReadOnly(cmd *cobra.Command) error {
-	if text := e.Getenv(readOnlyEnv); text != "" {
+	text := ""
+	if e.Getenv != nil {
+		text = e.Getenv(readOnlyEnv)
+	}
+	if text != "" {
 		on, err := strconv.ParseBool(text)
 		if err != nil {
 			return usagef("%s=%s: must be 1 or 0", readOnlyEnv, text)

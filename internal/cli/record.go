@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // newRecord is the verb record: the recorder, and what reads its recordings on any system.
@@ -64,7 +63,7 @@ Exit codes: 0 interrupted or terminated, as it ends no other way, 1 error, 2 usa
 
 // recordDir is where rings are unless another directory is given.
 func recordDir(env *Env) string {
-	if state := env.Getenv(journal.StateDirEnv); state != "" {
+	if state := env.Getenv(record.StateDirEnv); state != "" {
 		return filepath.Join(state, filepath.Base(record.DefaultDir))
 	}
 	return record.DefaultDir
@@ -253,6 +252,9 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 			return time.Time{}, malformed(fmt.Errorf("read %s: %w", dir, err))
 		}
 		return kept.At.Local(), nil
+	}
+	if !at.isClock {
+		return at.resolve(time.Time{}, time.Now()), nil
 	}
 	_, newest, err := r.Newest()
 	if err != nil {

@@ -216,7 +216,7 @@ func (s *snapshotter) put(write func(w io.Writer, name string) error) error {
 // namesAge is how old names may be: of many namespaces the host's are read once.
 func (s *snapshotter) namesAge() time.Duration {
 	if s.all {
-		return mostNamesAge
+		return addressesAge
 	}
 	return time.Second
 }

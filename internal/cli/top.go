@@ -106,7 +106,7 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 		return err
 	}
 	theme := tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
-	opt := tui.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save, Names: t.env.hostNames(mostNamesAge)}
+	opt := tui.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save, Names: t.env.hostNames(addressesAge)}
 	if t.once {
 		return t.print(cmd.Context(), opt)
 	}

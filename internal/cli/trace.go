@@ -306,7 +306,7 @@ func (f *flowsVerb) run(cmd *cobra.Command) (err error) {
 type addressNames func() *snapshot.Names
 
 func (e *Env) addressNames(ctx context.Context, ns *netns.Handle) addressNames {
-	read := e.hostNames(mostNamesAge)
+	read := e.hostNames(addressesAge)
 	if read == nil {
 		return func() *snapshot.Names { return nil }
 	}

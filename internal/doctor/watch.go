@@ -14,7 +14,7 @@ import (
 type WatchOptions struct {
 	// Netns is the namespace; nil is the one natkit runs in.
 	Netns *netns.Handle
-	// Every is the time from one report to the next. It becomes longer where reports cost more than WatchShare.
+	// Every is the time from one report to the next. It becomes longer where reports cost more than watchShare.
 	Every time.Duration
 	// Event receives what has changed; its error ends the watch.
 	Event func(diagnose.Event) error
@@ -23,10 +23,10 @@ type WatchOptions struct {
 }
 
 const (
-	// WatchShare is the part of one CPU that reports may take, beside readings of the connection table.
-	WatchShare = 0.01
-	// WatchCredit bounds what reports that cost less leave for those that cost more.
-	WatchCredit = 200 * time.Millisecond
+	// watchShare is the part of one CPU that reports may take, beside readings of the connection table.
+	watchShare = 0.01
+	// watchCredit bounds what reports that cost less leave for those that cost more.
+	watchCredit = 200 * time.Millisecond
 	// firstWindow is the time to the first report, unless Every is less.
 	firstWindow = 5 * time.Second
 )
@@ -47,7 +47,7 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, TableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
 	defer w.sampler.Close()
 	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
-	pays := watch.NewPayer(WatchShare, WatchCredit, w.began, watch.CPUTime())
+	pays := watch.NewPayer(watchShare, watchCredit, w.began, watch.CPUTime())
 	next := min(o.Every, firstWindow)
 	first := w.sampler.Sample(ctx, watch.Filter{}, next)
 	pays.Due(time.Now(), watch.CPUTime(), first.Cost.Table)

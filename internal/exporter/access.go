@@ -40,17 +40,34 @@ func (f *file) isNew() (bool, error) {
 	return true, nil
 }
 
+// reporter reports an error once, until there is another one or none.
+type reporter struct {
+	fail func(error)
+	last string
+}
+
+func (r *reporter) report(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != r.last {
+		r.fail(err)
+	}
+	r.last = text
+}
+
 // Certificate is the server's, with its key, of two files that may be renewed while the server runs.
 type Certificate struct {
 	mu        sync.Mutex
 	cert, key file
 	loaded    *tls.Certificate
-	fail      func(error)
+	failed    reporter
 }
 
 // LoadCertificate reads the files. A later one that cannot be read is reported to fail, and the one before is kept.
 func LoadCertificate(cert, key string, fail func(error)) (*Certificate, error) {
-	c := &Certificate{cert: file{name: cert}, key: file{name: key}, fail: fail}
+	c := &Certificate{cert: file{name: cert}, key: file{name: key}, failed: reporter{fail: fail}}
 	return c, c.load()
 }
 
@@ -74,9 +91,7 @@ func (c *Certificate) config() *tls.Config {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if err := c.load(); err != nil {
-				c.fail(err)
-			}
+			c.failed.report(c.load())
 			return c.loaded, nil
 		}}
 }
@@ -86,15 +101,15 @@ const mostToken, leastToken = 4096, 16
 
 // Token is what requests have to bear, of a file that may be renewed while the server runs.
 type Token struct {
-	mu   sync.Mutex
-	file file
-	hash [sha256.Size]byte
-	fail func(error)
+	mu     sync.Mutex
+	file   file
+	hash   [sha256.Size]byte
+	failed reporter
 }
 
 // LoadToken reads the file, of one line. A later one that cannot be read is reported to fail, and the one before is kept.
 func LoadToken(name string, fail func(error)) (*Token, error) {
-	t := &Token{file: file{name: name}, fail: fail}
+	t := &Token{file: file{name: name}, failed: reporter{fail: fail}}
 	return t, t.load()
 }
 
@@ -134,9 +149,7 @@ func describe(name string, err error) error {
 func (t *Token) matches(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.load(); err != nil {
-		t.fail(err)
-	}
+	t.failed.report(t.load())
 	hash := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(hash[:], t.hash[:]) == 1
 }

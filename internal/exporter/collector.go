@@ -45,6 +45,10 @@ const (
 	MostNamespaces = 128
 	// findEvery is the time between two searches for network namespaces.
 	findEvery = 30 * time.Second
+	// share is the part of one CPU that counting may take, and examinations beside reading the tables; credit bounds what
+	// those that cost less leave for others.
+	share  = 0.01
+	credit = 200 * time.Millisecond
 	// leastBetween is the time between the first two examinations.
 	leastBetween = 5 * time.Second
 )
@@ -67,19 +71,26 @@ type Collector struct {
 	work sync.Mutex
 	// missed is whether it was noted that there may be other namespaces.
 	missed bool
+	// refused are namespaces that could not be entered, which was noted.
+	refused map[uint64]bool
 
 	drops *dropCounter
 }
 
 // cost is the CPU time so far of counting, which finding namespaces is a part of, of examining, and of reading tables in that.
-type cost struct{ counting, examining, tables time.Duration }
+type cost struct {
+	counting, examining, tables time.Duration
+	// readings are those of single namespaces.
+	readings map[string]*state.Histogram
+}
 
 // New returns a Collector. Run makes it work.
 func New(o Options) *Collector {
 	if o.table.Share == 0 {
 		o.table = doctor.TableBudget
 	}
-	return &Collector{o: o, started: time.Now()}
+	readings := map[string]*state.Histogram{state.ReadingCounters: {}, state.ReadingExamination: {}}
+	return &Collector{o: o, started: time.Now(), cost: cost{readings: readings}}
 }
 
 // Start enters the network namespaces and reads the counters once, so that there is a State. Close ends it.
@@ -103,10 +114,10 @@ func (c *Collector) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	both.Go(func() { c.examineAgain(ctx) })
-	pays, found := watch.NewPayer(doctor.WatchShare, doctor.WatchCredit, time.Now(), c.spent().counting), time.Now()
+	pays, found := watch.NewPayer(share, credit, time.Now(), c.spent().counting), time.Now()
 	for next := c.o.Every; c.wait(ctx, next); {
 		if c.o.All && time.Since(found) >= findEvery {
-			c.alone(&c.cost.counting, func() {
+			c.alone(&c.cost.counting, "", func() {
 				if err := c.find(); err != nil {
 					c.note(err.Error())
 				}
@@ -120,7 +131,7 @@ func (c *Collector) Run(ctx context.Context) {
 
 // examineAgain examines all network namespaces in turn.
 func (c *Collector) examineAgain(ctx context.Context) {
-	pays := watch.NewPayer(doctor.WatchShare, doctor.WatchCredit, time.Now(), 0)
+	pays := watch.NewPayer(share, credit, time.Now(), 0)
 	for next := time.Duration(0); c.wait(ctx, next); {
 		first := next == 0 // nothing is compared yet
 		c.examine(ctx)
@@ -173,7 +184,7 @@ func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
 func (c *Collector) count(ctx context.Context) {
 	dropped, stale := c.drops.read(), c.stale()
 	for _, n := range c.watched() {
-		c.alone(&c.cost.counting, func() { n.count(ctx, c.o.Limits, dropped, stale) })
+		c.alone(&c.cost.counting, state.ReadingCounters, func() { n.count(ctx, c.o.Limits, dropped, stale) })
 	}
 }
 
@@ -184,22 +195,27 @@ func (c *Collector) examine(ctx context.Context) {
 			return
 		}
 		var table time.Duration
-		c.alone(&c.cost.examining, func() { table = n.examine(ctx, c.o) })
+		c.alone(&c.cost.examining, state.ReadingExamination, func() { table = n.examine(ctx, c.o) })
 		c.mu.Lock()
 		c.cost.tables += table
 		c.mu.Unlock()
 	}
 }
 
-// alone does what reads the kernel, nothing else of that kind beside it, and adds its CPU time to a part of the cost.
-func (c *Collector) alone(to *time.Duration, read func()) {
+// alone does what reads the kernel, nothing else of that kind beside it, and adds its CPU time to a part of the cost, and
+// to those of readings of one kind, unless that is empty.
+func (c *Collector) alone(to *time.Duration, kind string, read func()) {
 	c.work.Lock()
 	defer c.work.Unlock()
 	began := watch.CPUTime()
 	read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	*to += watch.CPUTime() - began
+	took := watch.CPUTime() - began
+	*to += took
+	if h := c.cost.readings[kind]; h != nil {
+		h.Add(took.Seconds())
+	}
 }
 
 func (c *Collector) spent() cost {
@@ -220,7 +236,10 @@ func (c *Collector) State() state.State {
 	c.mu.Lock()
 	s := state.State{Schema: state.Schema, At: now, Started: c.started, Version: c.o.Version, Kernel: c.kernel,
 		EverySeconds: c.o.Every.Seconds(), Namespaces: []state.Namespace{}, LeftOut: c.leftOut,
-		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.cost.tables.Seconds()}}
+		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.cost.tables.Seconds(), Readings: map[string]state.Histogram{}}}
+	for kind, h := range c.cost.readings {
+		s.Self.Readings[kind] = h.Clone()
+	}
 	c.mu.Unlock()
 	for _, n := range c.watched() {
 		s.Namespaces = append(s.Namespaces, n.state(now))
@@ -286,28 +305,30 @@ func (c *Collector) find() error {
 	}
 	before := c.watched()
 	var now []*namespace
-	refused := 0
+	refused, beyond := map[uint64]bool{}, 0
 	for _, f := range found {
 		if i := slices.IndexFunc(before, func(n *namespace) bool { return n.about.Inode == f.Inode }); i >= 0 {
 			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
 			continue
 		}
 		if len(now) >= MostNamespaces {
-			refused++
+			beyond++
 			continue
 		}
 		n, err := open(f, own, c.budget(min(len(found), MostNamespaces)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			refused++
-			c.note(err.Error())
+			refused[f.Inode] = true
+			if !c.refused[f.Inode] {
+				c.note(fmt.Sprintf("a network namespace is left out: %v", err))
+			}
 		default:
 			now = append(now, n)
 		}
 	}
 	c.mu.Lock()
-	c.namespaces, c.leftOut = now, refused
+	c.namespaces, c.refused, c.leftOut = now, refused, beyond+len(refused)
 	c.mu.Unlock()
 	for _, n := range before {
 		err = errors.Join(err, n.close())

@@ -26,10 +26,10 @@ type namespace struct {
 	tracker   *diagnose.Tracker
 	tableAt   time.Time
 	counting  sync.Mutex
-	before    *snapshot.Snapshot
-	// counted are conntrack's counters when they could be read last.
+	left      bool
+	// before is the last snapshot with conntrack's counters, counted what they were then without their wraps.
+	before  *snapshot.Snapshot
 	counted map[string]uint64
-	left    bool
 
 	mu sync.Mutex
 	// about is what is known, with parts that are never changed, but replaced.
@@ -85,9 +85,11 @@ func (n *namespace) count(ctx context.Context, l state.Limits, dropped *dropRead
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.about.Counters = state.CountersOf(now, n.before, n.counted)
-	n.counted = state.Counted(n.about.Counters, n.counted)
 	n.about.Drops = dropped.of(n.about.Inode, n.about.Drops, l)
-	n.before, n.unreadCounters = now, append(state.UnreadOf(now), dropped.unread()...)
+	if now.ConntrackStat != nil {
+		n.before, n.counted = now, n.about.Counters.Conntrack
+	}
+	n.unreadCounters = append(state.UnreadOf(now), dropped.unread()...)
 	n.about.History.Add(&n.about, now.TakenAt, stale)
 }
 

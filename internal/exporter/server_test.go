@@ -188,7 +188,7 @@ func TestToken(t *testing.T) {
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
-	if !token.matches(strings.Repeat("y", 40)) || len(failed) != 1 {
+	if !token.matches(strings.Repeat("y", 40)) || token.matches(goodToken) || len(failed) != 1 {
 		t.Errorf("without its file the token is forgotten, or that is not reported: %v", failed)
 	}
 }

@@ -17,6 +17,8 @@ var All = described(
 			ofHost: func(s *state.State, emit emit) { emit(float64(s.LeftOut)) }},
 		{Name: "natkit_table_cpu_seconds_total", Kind: Counter, Help: "CPU time that reading connection tables took.",
 			ofHost: func(s *state.State, emit emit) { emit(s.Self.TableCPUSeconds) }},
+		{Name: "natkit_reading_cpu_seconds", Kind: Histogram, Help: "CPU time of reading one network namespace: its counters, or an examination, with the table where that was due.", Labels: []string{"reading"},
+			histograms: func(s *state.State) map[string]state.Histogram { return s.Self.Readings }},
 		{Name: "natkit_data_age_seconds", Kind: Gauge, Help: "Time since a part of the data was read: counters, table, services, ports, drops, stack, findings.", Labels: []string{"part"},
 			of: func(n *state.Namespace, emit emit) {
 				for part, age := range n.Ages() {

@@ -17,6 +17,8 @@ const (
 	Counter Kind = "counter"
 	// Gauge goes up and down.
 	Gauge Kind = "gauge"
+	// Histogram counts values by ranges, since the exporter started.
+	Histogram Kind = "histogram"
 )
 
 // Metric is a metric of a state. Its labels are bounded: by the kernel's names, or by state.Limits.
@@ -29,14 +31,16 @@ type Metric struct {
 
 	ofHost func(*state.State, emit)
 	of     func(*state.Namespace, emit)
-	desc   *prometheus.Desc
+	// histograms are by the value of the one label.
+	histograms func(*state.State) map[string]state.Histogram
+	desc       *prometheus.Desc
 }
 
 // emit takes a value, with those of the labels.
 type emit func(value float64, labels ...string)
 
 // IsHost reports whether the metric is of the host, and has no label netns.
-func (m *Metric) IsHost() bool { return m.ofHost != nil }
+func (m *Metric) IsHost() bool { return m.of == nil }
 
 // AllLabels are those that a series has.
 func (m *Metric) AllLabels() []string {
@@ -67,7 +71,13 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	s := c.current()
 	for i := range All {
 		m := &All[i]
-		if m.IsHost() {
+		switch {
+		case m.histograms != nil:
+			for label, h := range m.histograms(&s) {
+				to <- histogramOf(m.desc, h, label)
+			}
+			continue
+		case m.IsHost():
 			m.ofHost(&s, m.send(to))
 			continue
 		}
@@ -94,4 +104,15 @@ func (m *Metric) send(to chan<- prometheus.Metric) emit {
 		sent[key] = true
 		to <- prometheus.MustNewConstMetric(m.desc, kind, value, labels...)
 	}
+}
+
+// histogramOf adds the buckets up, as Prometheus has them.
+func histogramOf(desc *prometheus.Desc, h state.Histogram, label string) prometheus.Metric {
+	buckets, sum := map[float64]uint64{}, uint64(0)
+	for i, n := range h.Counts {
+		if sum += n; i < len(h.Bounds) {
+			buckets[h.Bounds[i]] = sum
+		}
+	}
+	return prometheus.MustNewConstHistogram(desc, sum, h.Sum, buckets, label)
 }

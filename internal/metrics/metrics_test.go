@@ -49,7 +49,11 @@ func full() state.State {
 	}
 	other := n
 	other.Name = "gw\xff"
-	return state.State{Version: "v1", Namespaces: []state.Namespace{n, other}}
+	var readings state.Histogram
+	for _, v := range []float64{0.0004, 0.003, 0.004, 7} {
+		readings.Add(v)
+	}
+	return state.State{Version: "v1", Self: state.Self{Readings: map[string]state.Histogram{"counters": readings}}, Namespaces: []state.Namespace{n, other}}
 }
 
 // TestLint: names, types and help are as Prometheus' own linter wants them, and every metric has a series.
@@ -88,6 +92,8 @@ func TestValues(t *testing.T) {
 		`natkit_service_answered_ratio{given="",kind="dnat",netns="",protocol="tcp",service="203.0.113.1:80",target="10.0.0.1:80"} 0.5`,
 		`natkit_drops_total{netns="",reason="none"} 1`, `natkit_finding{id="ct-table-full",netns="",severity="critical"} 1`,
 		`natkit_snat_exhaustion_seconds{address="203.0.113.1",netns="",protocol="tcp"} 60`, `# TYPE natkit_drops_total counter`,
+		`natkit_reading_cpu_seconds_bucket{reading="counters",le="0.002"} 1`, `natkit_reading_cpu_seconds_bucket{reading="counters",le="0.005"} 3`,
+		`natkit_reading_cpu_seconds_bucket{reading="counters",le="1"} 3`, `natkit_reading_cpu_seconds_count{reading="counters"} 4`,
 	} {
 		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("no line %s", want)
@@ -154,7 +160,7 @@ func TestOTLP(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, s)
 		}
 		if h := m.GetHistogram(); h != nil {
-			if p := h.DataPoints[0]; m.Name != "some_seconds" || m.Unit != "s" || p.Count != 4 || p.GetSum() != 12.6 || !slices.Equal(p.BucketCounts, []uint64{1, 2, 1}) || !slices.Equal(p.ExplicitBounds, []float64{1, 2}) {
+			if p := h.DataPoints[0]; m.Name == "some_seconds" && (m.Unit != "s" || p.Count != 4 || p.GetSum() != 12.6 || !slices.Equal(p.BucketCounts, []uint64{1, 2, 1}) || !slices.Equal(p.ExplicitBounds, []float64{1, 2})) {
 				t.Errorf("histogram %s: %v", m.Name, p)
 			}
 		}

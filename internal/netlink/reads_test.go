@@ -6,7 +6,7 @@ import (
 	"github.com/natkit/natkit/internal/unix"
 )
 
-// TestReads: what only reads is told from what changes, by the kernel's numbers.
+// TestReads: requests that only read are distinguished from changes by the kernel's numbers.
 func TestReads(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

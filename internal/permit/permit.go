@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// Built is true in a natkit of the build tag readonly, which cannot be told to change anything. It is a constant, so
+// Built is true in a natkit of the build tag readonly, which has no way to change anything. It is a constant, so
 // that the compiler leaves out what follows a refusal.
 const Built = built
 

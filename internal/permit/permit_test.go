@@ -26,7 +26,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	named := filepath.Join(dir, "out.tar.gz")
 	if err := File(named); !errors.Is(err, ErrReadOnly) {
-		t.Errorf("a file that nobody named: %v", err)
+		t.Errorf("a file that was not named: %v", err)
 	}
 	folder := filepath.Join(dir, "folder")
 	for _, output := range []string{named, folder, "/dev/null", "/dev/stdout"} {

@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/watch"
@@ -109,7 +110,10 @@ const lockName = "lock"
 
 // makeDir makes the ring's directory, which other users must not read: it has addresses of connections.
 func makeDir(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
+	err := permit.Output(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(dir, marksDir), 0o700)
 	}
@@ -118,6 +122,9 @@ func makeDir(dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("make the directory of the recording: %w; give one that you may write to with --dir", err)
+	}
+	if disk.Trust(dir) != nil { // marks are taken from it
+		return fmt.Errorf("record into %s: others than you may write there, or could put another directory in its place; give one that only you can write to with --dir", dir)
 	}
 	return nil
 }

@@ -221,6 +221,7 @@ func TestSameFindings(t *testing.T) {
 // TestMark: a second process marks a moment, whose minutes are kept; without a recorder that is refused.
 func TestMark(t *testing.T) {
 	testutil.NeedRoot(t)
+	t.Parallel()
 	o := options(t, testutil.Namespace(t))
 	o.Keep = 2
 	if err := makeDir(o.Dir); err != nil {
@@ -228,6 +229,15 @@ func TestMark(t *testing.T) {
 	}
 	if _, err := Mark(o.Dir, ""); err == nil || !strings.Contains(err.Error(), "no natkit record is running there") {
 		t.Errorf("without a recorder: %v", err)
+	}
+	if err := os.Chmod(o.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "others than you may write there") {
+		t.Errorf("into a directory of others: %v", err)
+	}
+	if err := os.Chmod(o.Dir, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	stop := start(t, o)
 	waitSnapshots(t, o.Dir, 2)
@@ -289,6 +299,7 @@ func TestChildMarks(t *testing.T) {
 // TestKilled: a recorder that is killed at any moment leaves a ring that is read, and the next one goes on in it.
 func TestKilled(t *testing.T) {
 	testutil.NeedRoot(t)
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "record")
 	snapshots := 0
 	const kills = 3
@@ -340,6 +351,7 @@ func TestKilled(t *testing.T) {
 // TestKilledAfterMark: a mark whose minutes were not over when the recorder was killed is kept by the next one, once.
 func TestKilledAfterMark(t *testing.T) {
 	testutil.NeedRoot(t)
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "record")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChildRecords$")
 	cmd.Env = append(os.Environ(), "NATKIT_TEST_RECORD="+dir, "NATKIT_TEST_AFTER=1h")
@@ -450,6 +462,7 @@ func TestFullDisk(t *testing.T) {
 // TestPackets: SYNs, RSTs and ICMP are there without payload, other packets are not.
 func TestPackets(t *testing.T) {
 	testutil.NeedRoot(t)
+	t.Parallel()
 	testutil.NeedProgram(t, "ping")
 	ns := testutil.Namespace(t)
 	testutil.Inside(t, ns, func() error { return exec.Command("ip", "link", "set", "lo", "up").Run() })
@@ -566,6 +579,7 @@ func TestCondition(t *testing.T) {
 // TestWhen: a counter that grows triggers, once, and one that does not exist is noted, once.
 func TestWhen(t *testing.T) {
 	testutil.NeedRoot(t)
+	t.Parallel()
 	ns := testutil.Namespace(t)
 	o := options(t, ns)
 	for _, text := range []string{"Ip6OutNoRoutes >= 0", "no_such_counter > 3/s"} {

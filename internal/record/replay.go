@@ -12,8 +12,12 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// DefaultDir is where rings are.
-const DefaultDir = "/var/lib/natkit/record"
+const (
+	// DefaultDir is where rings are.
+	DefaultDir = "/var/lib/natkit/record"
+	// StateDirEnv names the environment variable that replaces /var/lib/natkit, as for the journal of changes.
+	StateDirEnv = "NATKIT_STATE_DIR"
+)
 
 // Bundle writes what 'natkit snapshot' would have written at a time, of the two snapshots nearest to it.
 func Bundle(w io.Writer, r *ring.Ring, at time.Time, version string) error {

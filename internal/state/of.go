@@ -17,7 +17,8 @@ type Limits struct {
 	Top int
 }
 
-// CountersOf returns the counters of a snapshot, with what they grew since the one before; before is nil for the first one.
+// CountersOf returns the counters of a snapshot, with what they grew since an earlier one that has conntrack's counters, when
+// they had come to counted; before is nil for the first one.
 func CountersOf(s *snapshot.Snapshot, before *snapshot.Snapshot, counted map[string]uint64) *Counters {
 	entries, limit, ok := s.Entries()
 	if !ok && s.ConntrackStat == nil {
@@ -43,15 +44,6 @@ func CountersOf(s *snapshot.Snapshot, before *snapshot.Snapshot, counted map[str
 		}
 	}
 	return c
-}
-
-// Counted returns conntrack's counters to go on from: those of before, where they could not be read this time, as a counter
-// that began anew could be less than it was.
-func Counted(now *Counters, before map[string]uint64) map[string]uint64 {
-	if now == nil || len(now.Conntrack) == 0 {
-		return before
-	}
-	return now.Conntrack
 }
 
 // countersOf names the counters that the kernel has.

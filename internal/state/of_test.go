@@ -52,31 +52,19 @@ func TestCountersDoNotWrap(t *testing.T) {
 		}
 		before = now
 	}
+	missing := counted(30)
+	missing.ConntrackStat = nil
+	if m := CountersOf(missing, before, c.Conntrack); len(m.Conntrack) != 0 || m.Entries != 7 {
+		t.Errorf("counters that could not be read: %+v", m)
+	}
+	if later := CountersOf(counted(32, 10, 3001, 5), before, c.Conntrack); later.Conntrack["insert_failed"] != 2*most+3013 {
+		t.Errorf("after these: %d", later.Conntrack["insert_failed"])
+	}
 	if c.Entries != 7 || c.Limit != 10 || c.Buckets != 4 {
 		t.Errorf("%+v", c)
 	}
 	if used, known := c.Used(); used != 0.7 || !known {
 		t.Errorf("%g of the table are in use, %v", used, known)
-	}
-}
-
-// TestCountersFailOnce: counters that could not be read once go on from what they were, also where one CPU's has wrapped.
-func TestCountersFailOnce(t *testing.T) {
-	const most = math.MaxUint32
-	unread := counted(14)
-	unread.ConntrackStat = nil
-	var before *snapshot.Snapshot
-	var c *Counters
-	kept := map[string]uint64{}
-	for i, step := range []struct {
-		now   *snapshot.Snapshot
-		total uint64
-	}{{counted(10, most), most}, {counted(12, 4), most + 5}, {unread, 0}, {counted(16, 6), most + 5}, {counted(18, 7), most + 6}} {
-		c = CountersOf(step.now, before, kept)
-		if got, known := c.Conntrack["insert_failed"]; got != step.total || known != (step.total > 0) {
-			t.Errorf("step %d: %d, %v, want %d", i, got, known, step.total)
-		}
-		kept, before = Counted(c, kept), step.now
 	}
 }
 
@@ -179,6 +167,18 @@ func TestDropsOfOneNamespace(t *testing.T) {
 	second := DropsOf(read, first, 7, began, began.Add(10*time.Second), Limits{Top: 1})
 	if second.PerSecond != 2 || second.Reasons[0].PerSecond != 2 || second.Reasons[1].PerSecond != 0 {
 		t.Errorf("second %+v", second)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for _, v := range []float64{0.0005, 0.0006, 0.7, 3} {
+		h.Add(v)
+	}
+	kept := h.Clone()
+	h.Add(3)
+	if kept.Counts[0] != 1 || kept.Counts[1] != 1 || kept.Counts[len(h.Bounds)-1] != 1 || kept.Counts[len(h.Bounds)] != 1 || h.Counts[len(h.Bounds)] != 2 || kept.Sum != 3.7011 {
+		t.Errorf("%+v, then %+v", kept, h)
 	}
 }
 

@@ -37,7 +37,16 @@ type Self struct {
 	// CPUSeconds is the CPU time of the process since it started, TableCPUSeconds of it that of reading connection tables.
 	CPUSeconds      float64 `json:"cpu_seconds"`
 	TableCPUSeconds float64 `json:"table_cpu_seconds"`
+	// Readings are the CPU times, in seconds, of reading one namespace: its counters, or an examination, with the table where
+	// that was read.
+	Readings map[string]Histogram `json:"readings"`
 }
+
+// Names of Self.Readings.
+const (
+	ReadingCounters    = "counters"
+	ReadingExamination = "examination"
+)
 
 // Namespace is one network namespace.
 type Namespace struct {

@@ -124,7 +124,7 @@ func label(text string) string { return fmt.Sprintf("%-*s", labelColumns, text) 
 func (m Model) cpuLine() line {
 	l := line{{label("CPU"), report.Bold}}
 	if m.tape.Of > 0 {
-		return append(l, span{"not in a recording", report.Dim})
+		return append(l, span{"not recorded", report.Dim})
 	}
 	own := units.Percent(m.sample.Cost.Own)
 	c := m.sample.CPU
@@ -148,7 +148,7 @@ func (m Model) sampledLine() line {
 	if s.Table.Complete {
 		text = "all " + units.Plural(s.EntriesRead, "entry", "entries")
 	}
-	if m.tape.Of == 0 { // a recording does not have what reading it cost
+	if m.tape.Of == 0 {
 		text += " in " + units.Roughly(s.Cost.Table.Seconds())
 	}
 	if age := s.TakenAt.Sub(s.TableAt); age > time.Second {

@@ -91,7 +91,7 @@ func TestReplayCosts(t *testing.T) {
 			t.Errorf("%q in %s", untrue, recorded)
 		}
 	}
-	for _, want := range []string{"not in a recording", "all 7 entries"} {
+	for _, want := range []string{"not recorded", "all 7 entries"} {
 		if !strings.Contains(recorded, want) {
 			t.Errorf("no %q in %s", want, recorded)
 		}

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds a reading: with a thousand containers it takes a fifth of that. searchTime is for finding network
+// patience bounds a reading: with a thousand containers it takes a quarter of that. searchTime is for finding network
 // namespaces: those that processes are in are found first, in some milliseconds, and those that only a descriptor keeps
 // have no name.
 const (
@@ -39,11 +39,13 @@ func Names(ctx context.Context, ns *netns.Handle) *snapshot.Names { return new(C
 
 // Cache keeps what was read for a while.
 type Cache struct {
-	// For is how long.
-	For time.Duration
+	// For is how long. Share, where set, is the part of time that reading may take: what took longer is kept longer.
+	For   time.Duration
+	Share float64
 
 	mu   sync.Mutex
 	host *census
+	took time.Duration
 	of   *netns.Handle
 	at   time.Time
 	kept *snapshot.Names
@@ -55,14 +57,19 @@ func (c *Cache) Names(ctx context.Context, ns *netns.Handle) *snapshot.Names {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.kept != nil && c.of == ns && now.Sub(c.at) < c.For {
+	age := c.For
+	if c.Share > 0 {
+		age = max(age, time.Duration(float64(c.took)/c.Share))
+	}
+	if c.kept != nil && c.of == ns && now.Sub(c.at) < age {
 		return c.kept
 	}
-	if c.host == nil || now.Sub(c.host.at) >= c.For {
+	if c.host == nil || now.Sub(c.host.at) >= age {
 		c.host = take(ctx, &host{asks: true}, netns.Find, now.Add(patience))
 		c.host.at = now
 	}
 	c.kept, c.of, c.at = c.host.seenFrom(ns, time.Now().Add(patience/2)), ns, now
+	c.took = time.Since(now)
 	return c.kept
 }
 
@@ -76,7 +83,9 @@ func OwnerOf(f netns.Found) snapshot.Owner {
 // census is what is the same for all namespaces.
 type census struct {
 	*host
-	at     time.Time
+	at time.Time
+	// first is the namespace of process 1.
+	first  uint64
 	spaces []space
 	book   names.Book
 	why    []string
@@ -99,12 +108,12 @@ func take(ctx context.Context, h *host, find finder, until time.Time) *census {
 	began := time.Now()
 	found, cut, missed := find(earlier(began.Add(searchTime), until))
 	c.note(missed)
-	first, _ := inode(h.path("proc/1/ns/net"))
+	c.first, _ = inode(h.path("proc/1/ns/net"))
 	for _, f := range found {
 		if late() {
 			break
 		}
-		if s, ok := h.space(ctx, f, first); ok {
+		if s, ok := h.space(ctx, f, c.first); ok {
 			c.spaces = append(c.spaces, s)
 		}
 	}
@@ -153,15 +162,13 @@ func (c *census) seenFrom(ns *netns.Handle, until time.Time) *snapshot.Names {
 	own, err := netns.InodeOf(ns)
 	n := &snapshot.Names{From: own, Netns: map[uint64]snapshot.Name{}}
 	v.note(err)
-	v.note(ns.Do(func() error { return own4and6(&v.book) }))
 	for _, s := range c.spaces {
 		n.Netns[s.inode] = s.name
-		for _, a := range s.addresses {
-			if s.inode != own {
-				v.book.Add(names.Kernel, a, s.name)
-			}
-		}
 	}
+	v.note(ns.Do(func() error {
+		c.others(&v.book, own)
+		return ownAddresses(&v.book)
+	}))
 	var whole bool
 	if n.Addresses, whole = v.book.Addresses(); !whole {
 		v.note(fmt.Errorf("there are more than %d addresses", names.MostAddresses))
@@ -172,8 +179,37 @@ func (c *census) seenFrom(ns *netns.Handle, until time.Time) *snapshot.Names {
 	return n
 }
 
-// own4and6 adds the addresses of the calling thread's namespace, by their interfaces.
-func own4and6(book *names.Book) error {
+// others adds the addresses of the namespaces besides the own one, that of the calling thread.
+func (c *census) others(book *names.Book, own uint64) {
+	for _, s := range c.spaces {
+		for _, a := range s.addresses {
+			if s.inode != own && leadsTo(a, own != c.first) {
+				book.Add(names.Kernel, a, s.name)
+			}
+		}
+	}
+}
+
+// leadsTo reports whether the namespace of the calling thread has a route to an address. An address that another
+// namespace has is not the one that packets go to where there is none: both are not connected. The host reaches what
+// belongs to it by a route that is not its default route; others may reach it by theirs (byDefault).
+func leadsTo(a netip.Addr, byDefault bool) bool {
+	if a.IsLoopback() || a.IsLinkLocalUnicast() {
+		return false
+	}
+	routes, err := netlink.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || len(routes) == 0 {
+		return false
+	}
+	if to := routes[0].Dst; to != nil && !byDefault {
+		ones, _ := to.Mask.Size()
+		return ones > 0
+	}
+	return byDefault
+}
+
+// ownAddresses adds the addresses of the calling thread's namespace, by their interfaces.
+func ownAddresses(book *names.Book) error {
 	links, err := socket.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)

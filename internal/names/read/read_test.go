@@ -14,14 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/netns"
@@ -396,32 +394,49 @@ func TestCache(t *testing.T) {
 	if other := c.Names(t.Context(), ns); other.From != ns.Inode() || c.host != host {
 		t.Error("another namespace is read with all that is the same")
 	}
-	c.For = 0
+	c.For, c.Share, c.took = 0, 0.5, time.Hour
+	if c.Names(t.Context(), nil); c.host != host {
+		t.Error("a reading that took long is not kept longer")
+	}
+	c.Share = 0
 	if c.Names(context.Background(), ns); c.host == host {
 		t.Error("it is never read anew")
 	}
 }
 
-// TestNamedNamespace: that of 'ip netns add' has no process.
+// TestNamedNamespace: that of 'ip netns add' has no process. One that is not connected to the namespace that is examined is
+// not where its packets go, though it has the address.
 func TestNamedNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
 	ip := testutil.NeedProgram(t, "ip")
-	name := "names-" + strconv.Itoa(os.Getpid())
+	names := [2]string{}
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %v: %v\n%s", args, err, out)
 		}
 	}
-	run("netns", "add", name)
-	t.Cleanup(func() { exec.Command(ip, "netns", "del", name).Run() })
-	run("-n", name, "link", "add", "d0", "type", "veth", "peer", "name", "d1")
-	run("-n", name, "addr", "add", "198.18.6.1/24", "dev", "d0")
-	run("-n", name, "link", "set", "d0", "up")
-	run("-n", name, "link", "set", "d1", "up")
-	got := Names(t.Context(), nil)
-	want := snapshot.Name{Kind: snapshot.NameNetns, Text: name, Source: names.SourceNetns}
-	if d := cmp.Diff(want, got.Addresses[netip.MustParseAddr("198.18.6.1")], cmpopts.EquateComparable(netip.Addr{})); d != "" {
-		t.Error(d)
+	for i := range names {
+		names[i] = fmt.Sprintf("names-%d-%d", os.Getpid(), i)
+		run("netns", "add", names[i])
+		t.Cleanup(func() { exec.Command(ip, "netns", "del", names[i]).Run() })
+	}
+	run("link", "add", "d0", "netns", names[0], "type", "veth", "peer", "name", "d0", "netns", names[1])
+	for i, name := range names {
+		run("-n", name, "addr", "add", fmt.Sprintf("198.18.6.%d/24", i+1), "dev", "d0")
+		run("-n", name, "link", "set", "d0", "up")
+	}
+	here, err := netns.Named(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	address := netip.MustParseAddr("198.18.6.2")
+	want := snapshot.Name{Kind: snapshot.NameNetns, Text: names[1], Source: "/run/netns"}
+	if got, _ := Names(t.Context(), here).Addr(address); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, ok := Names(t.Context(), testutil.Namespace(t)).Addr(address); ok {
+		t.Errorf("without a route it is %+v", got)
 	}
 }
