@@ -39,7 +39,9 @@ var unasked = map[string]string{
 	"internal/bpf/plane/attach.go":                        "is reached by Attach, Detach and Remove, which ask",
 	"internal/bpf/plane/sweep.go":                         "is reached by Sweep, which asks",
 	"internal/bpf/plane/pins.go":                          "is reached by alone, Attach and mountOwn, which ask",
-	"internal/bpf/capture/interfaces.go":                  "attaches a program that only observes",
+	"internal/record":                                     "is reached by Run, whose makeDir asks, and Mark, which makes a file by package disk",
+
+	"internal/bpf/capture/interfaces.go": "attaches a program that only observes",
 
 	"internal/disk/disk.go beside":            "is reached by put, MayReplace, Open and CreateLocked, which ask",
 	"internal/disk/disk.go RemoveLeftovers":   "is reached with a journal's lock, which asks",

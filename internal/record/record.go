@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/watch"
@@ -107,7 +108,10 @@ const lockName = "lock"
 
 // makeDir makes the ring's directory, which other users must not read: it has addresses of connections.
 func makeDir(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
+	err := permit.File(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(dir, marksDir), 0o700)
 	}
