@@ -261,7 +261,7 @@ func TestReadOnlyRecords(t *testing.T) {
 	testutil.NeedRoot(t)
 	natkit := ownProgram(t, "natkit")
 	dir := filepath.Join(t.TempDir(), "record")
-	cmd := exec.Command(natkit, "record", "--dir", dir, "--every", "0.5s", "--drops=false", "--packets=false", "--outcomes", "0")
+	cmd := exec.Command(natkit, "record", "--dir", dir, "--every", "1s", "--drops=false", "--packets=false", "--outcomes", "0")
 	cmd.Env = append(os.Environ(), readOnlyEnv+"=1")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
