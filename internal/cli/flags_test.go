@@ -47,12 +47,13 @@ func testEnv(stdout, stderr io.Writer) *Env {
 // readers change nothing; each other verb takes --yes.
 var readers = []string{"version", "doctor", "snapshot", "diff", "sysctl", "tune list", "top", "conntrack", "conntrack list", "conntrack count", "conntrack events",
 	"ports", "flows", "drops", "profile", "path", "pcap", "exporter", "simulate", "plan", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import", "gateway schema",
-	"lab list", "lab exec", "bench http", "bench connect", "bench hold", "bench udp", "bench packets", "bench rfc9693", "bench serve"}
+	"lab list", "lab exec", "bench http", "bench connect", "bench hold", "bench udp", "bench packets", "bench rfc9693", "bench serve",
+	"record", "record mark", "record show", "record list", "record export"}
 
 // ofNoNamespace are the verbs that work on no network namespace, on that of a lab or a
 // transaction, or on the whole host; each other verb takes --netns and --pid.
 var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "gateway set", "gateway schema", "profile", "pcap", "simulate",
-	"lab run", "lab list", "lab up", "lab down", "lab clean", "lab exec"}
+	"lab run", "lab list", "lab up", "lab down", "lab clean", "lab exec", "record mark", "record show", "record list", "record export"}
 
 func TestEveryVerbHasTheSameFlags(t *testing.T) {
 	everyVerb(t, func(path string, cmd *cobra.Command) {

@@ -218,6 +218,9 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 		}
 		return kept.At.Local(), nil
 	}
+	if !at.isClock {
+		return at.resolve(time.Time{}, time.Now()), nil
+	}
 	_, newest, err := r.Newest()
 	if err != nil {
 		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))

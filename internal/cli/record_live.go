@@ -12,7 +12,6 @@ import (
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/record"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
@@ -92,9 +91,6 @@ func parseRing(text string) (int64, error) {
 }
 
 func runRecorder(ctx context.Context, env *Env, where string, o record.Options) error {
-	if err := permit.Output(o.Dir); err != nil {
-		return fmt.Errorf("record into %s: %w", o.Dir, err)
-	}
 	env.note("recording %s into %s: a snapshot every %s, %s at most, until interrupted", where, o.Dir, o.Every, units.Bytes(o.Most))
 	lines := &eventLines{env: env, ranks: journaled(env)}
 	o.Note = env.fail
@@ -132,9 +128,6 @@ with a text of your own. Only who may write into its directory can.`,
 			text := ""
 			if len(args) > 0 {
 				text = args[0]
-			}
-			if err := permit.Output(dir); err != nil {
-				return fmt.Errorf("mark the recording in %s: %w", dir, err)
 			}
 			at, err := record.Mark(dir, text)
 			if err != nil {

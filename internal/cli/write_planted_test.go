@@ -22,6 +22,7 @@ var writingVerbs = []string{
 	"simulate --csv FILE", "simulate --html FILE", "snapshot --for 0 --output FILE",
 	"profile --for 100ms --flame FILE", "profile --for 100ms --pprof FILE", "profile --for 100ms --folded FILE",
 	"lab run SCENARIO --html FILE", "lab run SCENARIO --pcap DIR",
+	"record export RING --at 2026-03-01T10:00:00 --packets --output FILE",
 }
 
 // creatingVerbs refuse a name that is taken (O_EXCL), so that they follow no link.
@@ -38,6 +39,10 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 	if err := os.WriteFile(scenario, []byte(shortScenario), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	recording := t.TempDir()
+	if err := os.WriteFile(filepath.Join(recording, "00000001.natring"), []byte(`{"schema":"natkit.ring/1"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range writingVerbs {
 		t.Run(args, func(t *testing.T) {
 			dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -51,7 +56,7 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 					t.Fatal(step)
 				}
 			}
-			line := strings.NewReplacer("FILE", name, "DIR", dir, "SCENARIO", scenario).Replace(args)
+			line := strings.NewReplacer("FILE", name, "DIR", dir, "SCENARIO", scenario, "RING", recording).Replace(args)
 			var stdout, stderr bytes.Buffer
 			ctx, idle := context.WithCancel(t.Context())
 			defer idle()

@@ -29,7 +29,7 @@ func secretNames() *snapshot.Names {
 			netip.MustParseAddr("198.18.7.1"): {Kind: snapshot.NameInterface, Text: "eth0", Source: names.SourceLinks},
 			netip.MustParseAddr("10.244.1.7"): {Kind: snapshot.NamePod, Text: "acmeshop/acmeweb-7d9f", PID: 7, Source: names.SourceContainerd},
 			netip.MustParseAddr("10.244.1.8"): {Kind: snapshot.NameContainer, Text: "conntrack-gateway", Source: names.SourceDocker},
-			netip.MustParseAddr("10.244.1.9"): {Kind: snapshot.NameHosts, Text: "db1.acmecorp.example", Source: names.SourceHosts},
+			netip.MustParseAddr("10.244.1.9"): {Kind: snapshot.NameHosts, Text: "ldap1.acmecorp.example", Source: names.SourceHosts},
 			netip.MustParseAddr("fd00::9"):    {Kind: snapshot.NameHost, Text: "host", Source: names.SourceInit},
 		},
 		Sockets: map[string]snapshot.Name{"tcp 198.18.7.1:80": {Kind: snapshot.NameProcess, Text: "acmed", PID: 812, Unit: "acmeunit.service", Source: names.SourceComm}},
@@ -92,7 +92,7 @@ func TestNamesAreAnonymized(t *testing.T) {
 		if err = errors.Join(err, errRead); err != nil {
 			t.Fatal(err)
 		}
-		for _, secret := range []string{"acme", "7d9f", "conntrack-gateway", "db1", "10.244.1.", "198.18.7."} {
+		for _, secret := range []string{"acme", "7d9f", "conntrack-gateway", "ldap1", "10.244.1.", "198.18.7."} {
 			if bytes.Contains(text, []byte(secret)) {
 				t.Errorf("%q comes through", secret)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/ring"
 )
 
@@ -40,6 +41,9 @@ func Mark(dir, text string) (time.Time, error) {
 	refused := func(err error) (time.Time, error) { return now, fmt.Errorf("mark the recording in %s: %w", dir, err) }
 	if len(text) > longestMark {
 		return now, fmt.Errorf("mark the recording in %s: the text has %d bytes, at most %d fit", dir, len(text), longestMark)
+	}
+	if err := permit.Output(dir); err != nil {
+		return refused(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, marksDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refused(err)

@@ -108,7 +108,7 @@ const lockName = "lock"
 
 // makeDir makes the ring's directory, which other users must not read: it has addresses of connections.
 func makeDir(dir string) error {
-	err := permit.File(dir)
+	err := permit.Output(dir)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -120,6 +120,9 @@ func makeDir(dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("make the directory of the recording: %w; give one that you may write to with --dir", err)
+	}
+	if disk.Trust(dir) != nil { // marks are taken from it
+		return fmt.Errorf("record into %s: others than you may write there, or could put another directory in its place; give one that only you can write to with --dir", dir)
 	}
 	return nil
 }

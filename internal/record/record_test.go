@@ -229,6 +229,15 @@ func TestMark(t *testing.T) {
 	if _, err := Mark(o.Dir, ""); err == nil || !strings.Contains(err.Error(), "no natkit record is running there") {
 		t.Errorf("without a recorder: %v", err)
 	}
+	if err := os.Chmod(o.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "others than you may write there") {
+		t.Errorf("into a directory of others: %v", err)
+	}
+	if err := os.Chmod(o.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	stop := start(t, o)
 	waitSnapshots(t, o.Dir, 2)
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another natkit record is writing there") {

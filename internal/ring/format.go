@@ -62,6 +62,9 @@ const (
 	mostPayload = 32 << 20
 	mostBody    = 64 << 20
 	mostLine    = 4096
+	// mostMembers and mostPackets bound what a small payload becomes in memory.
+	mostMembers = 1 << 16
+	mostPackets = 1 << 18
 )
 
 // Header is the first line of a segment.
@@ -191,7 +194,9 @@ func parseMembers(body []byte, key map[string][]byte) (members []snapshot.Bundle
 			}
 			m.Data = was
 		}
-		members = append(members, m)
+		if members = append(members, m); len(members) > mostMembers {
+			return nil, errMembers
+		}
 	}
 	if err != nil {
 		return nil, err

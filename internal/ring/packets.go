@@ -82,7 +82,9 @@ func parsePackets(b []byte) (*Packets, error) {
 		if one.Data = text(); damaged {
 			return nil, errPackets
 		}
-		p.List = append(p.List, one)
+		if p.List = append(p.List, one); len(p.List) > mostPackets {
+			return nil, errPackets
+		}
 	}
 	if damaged || len(b) > 0 {
 		return nil, errPackets
