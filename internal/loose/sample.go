@@ -363,6 +363,13 @@ func variant(t *Text) string {
 	return "iptables"
 }
 
+// apart reports whether two tables of one name are surely two, of which the kernel applies both: one is of iptables-legacy,
+// and the other of nf_tables.
+func apart(a, b string) bool {
+	const unknown, legacy = "iptables", "iptables-legacy"
+	return a != unknown && b != unknown && (a == legacy) != (b == legacy)
+}
+
 // chosenTable and chosenNft are in commands that print some of the rules.
 var (
 	chosenTable = regexp.MustCompile(`tables(?:-(?:nft|legacy))?(?:-save)?\b.*[ _](?:-t|--table)`)
@@ -409,7 +416,9 @@ func (s *Sample) addRules(t *Text) error {
 	s.judgeFilters(t, set, version)
 	for _, table := range set.Tables {
 		numbered(table, t)
-		same := func(o *ruleset.Table) bool { return o.Family == table.Family && o.Name == table.Name }
+		same := func(o *ruleset.Table) bool {
+			return o.Family == table.Family && o.Name == table.Name && !apart(o.Source, table.Source)
+		}
 		i := slices.IndexFunc(s.Rules, same)
 		switch {
 		case i < 0:
