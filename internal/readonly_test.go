@@ -39,7 +39,9 @@ var unasked = map[string]string{
 	"internal/bpf/plane/attach.go":                        "is reached by Attach, Detach and Remove, which ask",
 	"internal/bpf/plane/sweep.go":                         "is reached by Sweep, which asks",
 	"internal/bpf/plane/pins.go":                          "is reached by alone, Attach and mountOwn, which ask",
-	"internal/bpf/capture/interfaces.go":                  "attaches a program that only observes",
+	"internal/record":                                     "is reached by Run, whose makeDir asks, and Mark, which makes a file by package disk",
+
+	"internal/bpf/capture/interfaces.go": "attaches a program that only observes",
 
 	"internal/disk/disk.go beside":            "is reached by put, MayReplace, Open and CreateLocked, which ask",
 	"internal/disk/disk.go RemoveLeftovers":   "is reached with a journal's lock, which asks",
@@ -49,10 +51,6 @@ var unasked = map[string]string{
 
 	"internal/disk/disk.go Replace":        "renames for put, which asks",
 	"internal/netns/offload.go openQueues": "a sysfs of its own for ReceiveOn; writeAt asks",
-
-	"internal/record/keep.go":   "writes what the user asks for: a recording, in its own directory",
-	"internal/record/mark.go":   "the same",
-	"internal/record/record.go": "the same",
 
 	"internal/doctor/all.go":                 "a file without a name, for the run",
 	"internal/cli/from.go":                   "a file without a name, for the run",

@@ -9,12 +9,12 @@ import (
 	"io"
 	"math"
 	"net/netip"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
@@ -187,11 +187,11 @@ func commandLine(cmd *cobra.Command, chosen map[string]string, args ...string) s
 			if f.NoOptDefVal != "" { // a switch, or a flag that may stand alone
 				separator = "="
 			}
-			words = append(words, "--"+f.Name+separator+shellQuote(value))
+			words = append(words, "--"+f.Name+separator+diagnose.ShellWord(value))
 		}
 	})
 	for _, arg := range args {
-		words = append(words, shellQuote(arg))
+		words = append(words, diagnose.ShellWord(arg))
 	}
 	return strings.Join(words, " ")
 }
@@ -205,16 +205,6 @@ func numbers(chosen map[string]int64) map[string]string {
 		}
 	}
 	return texts
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellQuote makes one word of text for a POSIX shell.
-func shellQuote(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // abortAfter is ab's: this many failed connections before any success end the run.

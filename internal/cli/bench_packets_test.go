@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
@@ -116,9 +117,9 @@ func TestParseShare(t *testing.T) {
 // TestShellQuote lets a shell read the words back.
 func TestShellQuote(t *testing.T) {
 	for _, word := range []string{"198.18.0.1:9", "[2001:db8::1]:9", "", "it's", `a "b" $c \d`, "1024-65535", "x*", "0.1%", "imix,64"} {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+shellQuote(word)).Output()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+diagnose.ShellWord(word)).Output()
 		if err != nil || string(out) != word {
-			t.Errorf("%q: a shell reads %q (%v) from %s", word, out, err, shellQuote(word))
+			t.Errorf("%q: a shell reads %q (%v) from %s", word, out, err, diagnose.ShellWord(word))
 		}
 	}
 }

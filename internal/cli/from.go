@@ -104,7 +104,7 @@ func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) 
 	if err = read(in); err == nil {
 		return nil
 	}
-	if what, verb := otherInput(head); what != "" {
+	if what, verb := otherInput(head); verb != "" {
 		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
 	}
 	return malformed(fmt.Errorf("read bundle %s: %w", name, err))
@@ -130,8 +130,8 @@ func (r recorded) texts(walk loose.Walk, head []byte, fn func(*snapshot.Recordin
 	if err == nil {
 		return fn(rec)
 	}
-	if what, verb := otherInput(head); what != "" && errors.Is(err, loose.ErrNothing) {
-		err = fmt.Errorf("this is %s: natkit %s %s reads it", what, verb, r.name)
+	if how := howToRead(head, r.name); how != "" && errors.Is(err, loose.ErrNothing) {
+		err = errors.New(how)
 	}
 	return malformed(fmt.Errorf("read %s: %w", r.name, err))
 }

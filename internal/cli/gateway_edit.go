@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
@@ -184,7 +185,7 @@ func (f editable) String() string { return document.Shown(f.name) }
 // next is what to do with the file when it is written.
 func (f editable) next() string {
 	name := f.name
-	if !plainWord.MatchString(name) {
+	if diagnose.ShellWord(name) != name {
 		name = strconv.Quote(name)
 	}
 	return "'natkit gateway apply " + name + "' puts it in force; 'natkit gateway run' follows it by itself"

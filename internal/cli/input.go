@@ -188,7 +188,7 @@ func (u *utf16Reader) unit() (rune, error) {
 // headSize is how many bytes of a file are read to recognise it.
 const headSize = 4096
 
-// otherInputs are what other verbs read, by how it begins, with comments before it.
+// otherInputs are what other verbs read, by how it begins, with comments before it; without a verb what none reads.
 var otherInputs = []struct {
 	begins     *regexp.Regexp
 	what, verb string
@@ -200,6 +200,21 @@ var otherInputs = []struct {
 	{regexp.MustCompile(`(?m)^gateway:`), "a gateway's file", "gateway check"},
 	{regexp.MustCompile(`(?m)^(topology|stages):`), "a scenario of the lab", "lab run"},
 	{regexp.MustCompile(`(?m)^arrivals:`), "a simulation", "simulate"},
+	{regexp.MustCompile(`^PK\x03\x04`), "a zip archive", ""},
+	{regexp.MustCompile(`^7z\xbc\xaf\x27\x1c`), "a 7z archive", ""},
+	{regexp.MustCompile(`^Rar!\x1a\x07`), "a rar archive", ""},
+}
+
+// howToRead is what to do with an input of another kind, empty where natkit does not know it.
+func howToRead(head []byte, name string) string {
+	switch what, verb := otherInput(head); {
+	case what == "":
+		return ""
+	case verb == "":
+		return fmt.Sprintf("this is %s: unpack it, and give the directory", what)
+	default:
+		return fmt.Sprintf("this is %s: natkit %s %s reads it", what, verb, name)
+	}
 }
 
 // otherInput returns the kind of a file that begins with head, and the verb that reads it; empty

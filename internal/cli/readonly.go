@@ -14,12 +14,12 @@ import (
 const readOnlyEnv = "NATKIT_READ_ONLY"
 
 // reading are the verbs that change nothing on a host: they read it, by eBPF programs too, and write files that the
-// user names, or the directory of a recording. A verb that is neither here nor in changing is refused where natkit is read-only, and fails a test.
+// user names, or those of a recording. The port of the exporter shows what was read. A verb that is neither here nor in changing is refused where natkit is read-only, and fails a test.
 var reading = strings.Fields(`
 	completion help version
-	diff pcap plan ports simulate snapshot sysctl top
-	drops exporter flows path profile
+	diff exporter pcap plan ports simulate snapshot sysctl top
 	record record/export record/list record/mark record/show
+	drops flows path profile
 	conntrack conntrack/count conntrack/events conntrack/list
 	gateway gateway/check gateway/explain gateway/import gateway/plan gateway/schema gateway/status
 	lab lab/list

@@ -216,7 +216,7 @@ func TestReadOnlyReads(t *testing.T) {
 	output := filepath.Join(dir, "host.tar.gz")
 	for _, line := range []string{
 		"doctor --for 0.1", "snapshot --for 0.1 -o " + output, "conntrack count", "conntrack delete --all --dry-run", "ports", "sysctl", "tune list",
-		"tune apply --dry-run net.ipv4.ip_forward=1", "gateway check " + gateway, "gateway plan " + gateway, "gateway status", "lab list", "plan --rate 100",
+		"exporter --once --all-netns", "record show", "tune apply --dry-run net.ipv4.ip_forward=1", "gateway check " + gateway, "gateway plan " + gateway, "gateway status", "lab list", "plan --rate 100",
 	} {
 		t.Run(line, func(t *testing.T) {
 			trace := filepath.Join(t.TempDir(), "trace")
@@ -255,6 +255,43 @@ func changesHost(call, dir string) bool {
 	}
 	return (opensForWriting.MatchString(call) || fileCall.MatchString(call)) && !strings.Contains(call, dir) &&
 		!strings.Contains(call, `"/dev/null"`) && !strings.Contains(call, "unshare(CLONE_FS)") && !strings.Contains(call, "ENOENT")
+}
+
+// A recording is an output: the recorder writes into its directory, and into none of the system's.
+func TestReadOnlyRecords(t *testing.T) {
+	testutil.NeedRoot(t)
+	natkit := ownProgram(t, "natkit")
+	dir := filepath.Join(t.TempDir(), "record")
+	cmd := exec.Command(natkit, "record", "--dir", dir, "--every", "1s", "--drops=false", "--packets=false", "--outcomes", "0")
+	cmd.Env = append(os.Environ(), readOnlyEnv+"=1")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		c := exec.Command(natkit, args...)
+		c.Env = cmd.Env
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+	testutil.Eventually(t, "the recorder takes a mark", func() bool { _, err := run("record", "mark", "--dir", dir); return err == nil })
+	testutil.Eventually(t, "the recording has two snapshots to export", func() bool {
+		_, err := run("record", "export", dir, "--at", "-0s", "-o", dir+".tar.gz")
+		return err == nil
+	})
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("record: %v\n%s", err, &errs)
+	}
+	for _, args := range [][]string{{"record", "show", dir}, {"record", "list", dir}} {
+		if out, err := run(args...); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := run("record", "--dir", "/etc/natkit-record-test"); err == nil || !strings.Contains(out, permit.ErrReadOnly.Error()) {
+		t.Errorf("a recording in /etc: %v\n%s", err, out)
+	}
 }
 
 // unclassifiedMain is a natkit that takes every verb for one that reads, as if its lists were wrong.

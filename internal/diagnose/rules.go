@@ -184,7 +184,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 	}
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
 	if rec.Elsewhere {
-		addCommands(r.Findings)
+		addCommands(r.Findings, last.Netns.Name)
 	}
 	r.guard("the summary of "+worst(r.Findings), func() { r.Summary = summarize(r.Findings, last.Netns.Name) })
 	r.guard("the explanation of service-unanswered", func() { r.explain(rec) })

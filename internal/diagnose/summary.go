@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -67,27 +68,58 @@ func summarize(findings []Finding, netns string) *Summary {
 	return s
 }
 
-// addCommands gives remedies what makes their changes on another host: --fix would change this one.
-func addCommands(findings []Finding) {
+// addCommands gives remedies what makes their changes on another host: --fix would change this one. netns is the network
+// namespace there.
+func addCommands(findings []Finding, netns string) {
 	for _, f := range findings {
 		for i := range f.Remedies {
-			f.Remedies[i].Commands = commandsFor(&f.Remedies[i])
+			f.Remedies[i].Commands = commandsFor(&f.Remedies[i], netns)
 		}
 	}
 }
 
-func commandsFor(r *Remedy) (all []string) {
+// ofHost are the sysctls that hold for all network namespaces, and can be written in the initial one alone
+// (nf_conntrack_standalone.c).
+var ofHost = []string{snapshot.ConntrackMax, snapshot.ConntrackBuckets, "net.nf_conntrack_max"}
+
+func commandsFor(r *Remedy, netns string) (all []string) {
 	for _, c := range r.Changes {
-		switch assignment := c.Target + "=" + c.After; {
-		case c.Kind != tune.Sysctl:
-			return []string{"natkit doctor --fix"} // options of rules: their lines are in the remedy
-		case strings.ContainsAny(assignment, " \t"):
-			all = append(all, "sysctl -w '"+assignment+"'")
+		command := "sysctl -w " + ShellWord(c.Target+"="+c.After)
+		switch flag := NamespaceFlag(netns); {
+		case c.Kind == tune.Sysctl && !slices.Contains(ofHost, c.Target):
+			all = append(all, enter(netns)+command)
+		case c.Kind == tune.Sysctl:
+			all = append(all, command)
+		case flag == "" && netns != "":
+			return nil
 		default:
-			all = append(all, "sysctl -w "+assignment)
+			return []string{"natkit doctor " + flag + "--fix"} // options of rules: their lines are in the remedy
 		}
 	}
 	return all
+}
+
+// enter is what runs a command in a network namespace.
+func enter(netns string) string {
+	pid, isProcess := strings.CutPrefix(netns, "pid ")
+	switch {
+	case netns == "":
+		return ""
+	case isProcess:
+		return "nsenter --net --target " + ShellWord(pid) + " "
+	}
+	return "ip netns exec " + ShellWord(netns) + " "
+}
+
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// ShellWord makes one word of text for a POSIX shell: names in a recording are whoever's wrote it.
+func ShellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // causeOf is the finding that may be why connections fail, one about them before one about the host; nil

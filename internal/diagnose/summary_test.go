@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -73,9 +72,33 @@ func TestOfAnotherHost(t *testing.T) {
 			}
 		}
 	}
-	ports := Remedy{Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_local_port_range", After: "1024\t65535"}}}
-	if got := commandsFor(&ports); !slices.Equal(got, []string{"sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"}) {
-		t.Errorf("with a blank: %q", got)
+}
+
+// TestCommandsFor: commands are for the network namespace of the recording, but for what holds for the whole host, and
+// nothing of a recording is for the shell to carry out.
+func TestCommandsFor(t *testing.T) {
+	ports := tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.ip_local_port_range", After: "1024\t65535"}
+	limit := tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_max", After: "65536"}
+	rule := tune.Change{Kind: tune.NATRule, Target: "1/ip/nat/POSTROUTING/2"}
+	hostile := tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.conf.$(reboot)'.rp_filter", After: "2"}
+	for _, tt := range []struct {
+		netns  string
+		change tune.Change
+		want   string
+	}{
+		{"", ports, "sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"},
+		{"gw", ports, "ip netns exec gw sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"},
+		{"pid 17", ports, "nsenter --net --target 17 sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"},
+		{"$(reboot)", ports, "ip netns exec '$(reboot)' sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"},
+		{"gw", limit, "sysctl -w net.netfilter.nf_conntrack_max=65536"},
+		{"", hostile, `sysctl -w 'net.ipv4.conf.$(reboot)'\''.rp_filter=2'`},
+		{"", rule, "natkit doctor --fix"},
+		{"gw", rule, "natkit doctor --netns gw --fix"},
+		{"$(reboot)", rule, ""},
+	} {
+		if got := strings.Join(commandsFor(&Remedy{Changes: []tune.Change{tt.change}}, tt.netns), "; "); got != tt.want {
+			t.Errorf("in %q: %q, want %q", tt.netns, got, tt.want)
+		}
 	}
 }
 

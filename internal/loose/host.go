@@ -115,7 +115,7 @@ func (r *reader) choose(of string) ([]*Text, error) {
 	case node != "" && !nodes[node]:
 		return nil, fmt.Errorf("it has no host %q: it has %s", node, strings.Join(named, ", "))
 	case node == "" && len(named) > 1:
-		return nil, fmt.Errorf("it has texts of %d hosts: choose one of %s", len(named), strings.Join(named, ", "))
+		return nil, fmt.Errorf("it has texts of %d hosts: choose one of %s; natkit doctor --of HOST does", len(named), strings.Join(named, ", "))
 	case node == "":
 		node = named[0]
 	}

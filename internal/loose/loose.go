@@ -300,7 +300,9 @@ func (s *session) add(line []byte) error {
 	case s.known && t.kind.log && (s.KeepLog != nil && !s.KeepLog(string(line))):
 		return nil
 	case len(t.Data)+len(line) >= textMax && t.kind != nil && t.kind.log:
-		t.Data = append([]byte(nil), t.Data[len(t.Data)/2:]...) // the newest lines count
+		half := len(t.Data) / 2 // the newest lines count
+		t.Data = append([]byte(nil), t.Data[half:]...)
+		s.release(half)
 	case len(t.Data)+len(line) >= textMax:
 		s.dropped = true
 		return fmt.Errorf("%s has more than %d bytes", cmp.Or(t.Command, "it"), textMax)
@@ -322,19 +324,25 @@ func (s *session) charge(n int) error {
 	return s.Budget.Charge(int64(n))
 }
 
+// release gives back what is not held any more: the most that is held at a time is bounded, not all that was read.
+func (s *session) release(n int) {
+	if s.Budget != nil {
+		s.Budget.Release(int64(n))
+	}
+}
+
 func (s *session) recognise() {
 	t := s.now
 	t.kind = kindOf(t)
 	s.known, s.dropped = t.kind != nil, t.kind == nil
-	if s.dropped {
+	held := len(t.Data)
+	switch {
+	case s.dropped || t.kind.streamed:
 		t.Data = nil
-	}
-	if s.known && t.kind.streamed {
-		t.Data = nil
-	}
-	if s.known && t.kind.log && s.KeepLog != nil {
+	case t.kind.log && s.KeepLog != nil:
 		t.Data = s.interesting(t.Data)
 	}
+	s.release(held - len(t.Data))
 }
 
 func (s *session) interesting(data []byte) (kept []byte) {

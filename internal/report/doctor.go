@@ -184,6 +184,10 @@ func netnsName(r *diagnose.Report) string {
 	switch {
 	case r.Netns != "":
 		return fmt.Sprintf("network namespace %s (%d)", r.Netns, r.NetnsInode)
+	case r.Elsewhere && r.NetnsInode != 0:
+		return fmt.Sprintf("the recorded network namespace (%d)", r.NetnsInode)
+	case r.Elsewhere:
+		return "the recorded network namespace"
 	case r.NetnsInode != 0:
 		return fmt.Sprintf("this network namespace (%d)", r.NetnsInode)
 	}

@@ -34,7 +34,8 @@ type Ruleset struct {
 
 // Table is a table of one family.
 type Table struct {
-	// Source is "nftables" or "iptables-legacy"; empty for a text.
+	// Source is "nftables" or "iptables-legacy"; of a text "iptables-nft" as well, or "iptables" where it does not say
+	// which variant printed it, or empty.
 	Source string
 	// Family is "ip", "ip6" or "inet".
 	Family, Name string
@@ -307,11 +308,11 @@ func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name ==
 // iptables' own names, without a base chain that iptables does not have.
 func (t *Table) IsIptables() bool {
 	names := builtinChains[t.Name]
-	return t.Source == "iptables-legacy" || (t.Family == "ip" || t.Family == "ip6") && names != nil &&
+	return strings.HasPrefix(t.Source, "iptables") || (t.Family == "ip" || t.Family == "ip6") && names != nil &&
 		!slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && !slices.Contains(names, c.Name) })
 }
 
-// Program returns "nftables", "iptables-nft" or "iptables-legacy".
+// Program returns "nftables", "iptables-nft", "iptables-legacy", or "iptables" where a text does not say which variant.
 func (t *Table) Program() string {
 	xt := func(c *Chain) bool { return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.XT }) }
 	if t.Source == "nftables" && (t.IsIptables() || slices.ContainsFunc(t.Chains, xt)) {
@@ -362,7 +363,7 @@ func (t *Table) builtin(name string) *Chain {
 
 // BaseChain is a chain at a hook, and what it leads to.
 type BaseChain struct {
-	// Source is "nftables", "iptables-nft" or "iptables-legacy"; Owner a guess by names:
+	// Source is what Program returns; Owner a guess by names:
 	// "docker", "kubernetes", "firewalld", or empty.
 	Source string `json:"source"`
 	Owner  Owner  `json:"owner,omitempty"`

@@ -195,7 +195,7 @@ type Refusal struct {
 
 // IptablesTable is a table of iptables with rules.
 type IptablesTable struct {
-	// Program is "iptables-nft" or "iptables-legacy".
+	// Program is "iptables-nft" or "iptables-legacy"; "iptables" of a text that does not say which variant.
 	Program string `json:"program"`
 	Family  string `json:"family"`
 	Table   string `json:"table"`

@@ -167,7 +167,7 @@ type NATRule struct {
 	// takes it. Empty where natkit cannot change the rule: it is of iptables-legacy or
 	// of the gateway, translates the destination, or by a map or a whole prefix.
 	Target string `json:"target,omitempty"`
-	// Source is "nftables", "iptables-nft" or "iptables-legacy".
+	// Source is "nftables", "iptables-nft" or "iptables-legacy"; "iptables" of a text that does not say which variant.
 	Source string `json:"source"`
 	// Family is "ip", "ip6" or "inet".
 	Family string `json:"family"`
