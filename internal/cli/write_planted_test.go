@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -22,7 +24,7 @@ var writingVerbs = []string{
 	"simulate --csv FILE", "simulate --html FILE", "snapshot --for 0 --output FILE",
 	"profile --for 100ms --flame FILE", "profile --for 100ms --pprof FILE", "profile --for 100ms --folded FILE",
 	"lab run SCENARIO --html FILE", "lab run SCENARIO --pcap DIR",
-	"record export RING --at 2026-03-01T10:00:00 --packets --output FILE",
+	"record export RING --at WHEN --output FILE",
 }
 
 // creatingVerbs refuse a name that is taken (O_EXCL), so that they follow no link.
@@ -39,10 +41,7 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 	if err := os.WriteFile(scenario, []byte(shortScenario), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	recording := t.TempDir()
-	if err := os.WriteFile(filepath.Join(recording, "00000001.natring"), []byte(`{"schema":"natkit.ring/1"}`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	recording, when := recordingOf(t)
 	for _, args := range writingVerbs {
 		t.Run(args, func(t *testing.T) {
 			dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -56,7 +55,7 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 					t.Fatal(step)
 				}
 			}
-			line := strings.NewReplacer("FILE", name, "DIR", dir, "SCENARIO", scenario, "RING", recording).Replace(args)
+			line := strings.NewReplacer("FILE", name, "DIR", dir, "SCENARIO", scenario, "RING", recording, "WHEN", when).Replace(args)
 			var stdout, stderr bytes.Buffer
 			ctx, idle := context.WithCancel(t.Context())
 			defer idle()
@@ -77,6 +76,33 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// recordingOf records until there are two snapshots, and returns the directory and the time of the last one.
+func recordingOf(t *testing.T) (dir, when string) {
+	dir = filepath.Join(t.TempDir(), "ring")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int)
+	var stdout, stderr bytes.Buffer
+	go func() {
+		ended <- Run(ctx, *testEnv(&stdout, &stderr), []string{"record", "--dir", dir, "--every", "1s", "--outcomes", "0", "--on", "none"})
+	}()
+	testutil.Eventually(t, "two snapshots", func() bool {
+		r, err := ring.Open(os.DirFS(dir))
+		if err != nil {
+			return false
+		}
+		c, err := r.Contents()
+		if err == nil {
+			when = c.To.Format(time.RFC3339)
+		}
+		return err == nil && c.Snapshots >= 2
+	})
+	stop()
+	if code := <-ended; code != exitOK {
+		t.Fatalf("record: exit code %d: %s", code, &stderr)
+	}
+	return dir, when
 }
 
 // shortScenario has one stage of a few connections.

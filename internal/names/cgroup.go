@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -18,22 +19,27 @@ const (
 	crio       = "cri-o"
 )
 
-// cgroupNames are how programs name the control groups of containers, pods and units.
-var cgroupNames = []struct {
+// cgroupName is how a program names control groups.
+type cgroupName struct {
 	pattern *regexp.Regexp
 	runtime string
 	set     func(o *snapshot.Owner, name string)
-}{
-	{regexp.MustCompile(`/docker[/-]` + containerID), docker, setContainer},
-	{regexp.MustCompile(`/libpod-` + containerID), podman, setContainer},
-	{regexp.MustCompile(`/cri-containerd-` + containerID), containerd, setContainer},
-	{regexp.MustCompile(`/crio-` + containerID), crio, setContainer},
-	{regexp.MustCompile(`/kubepods[^\n]*/pod[-0-9a-f]+/` + containerID), "kubernetes", setContainer},
-	{regexp.MustCompile(`/lxc(?:/|\.payload[./])([^/\n]+)`), "lxc", setContainer},
-	{regexp.MustCompile(`/systemd-nspawn@([^/\n]+)\.service`), "nspawn", setContainer},
-	{regexp.MustCompile(`[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})`), "", func(o *snapshot.Owner, uid string) { o.Pod = strings.ReplaceAll(uid, "_", "-") }},
-	{regexp.MustCompile(`[^\n]*/([^/\n]+\.service)`), "", func(o *snapshot.Owner, unit string) { o.Unit = unit }},
 }
+
+// cgroupNames are how programs name the control groups of containers, pods and units. Most starts of natkit do without.
+var cgroupNames = sync.OnceValue(func() []cgroupName {
+	return []cgroupName{
+		{regexp.MustCompile(`/docker[/-]` + containerID), docker, setContainer},
+		{regexp.MustCompile(`/libpod-` + containerID), podman, setContainer},
+		{regexp.MustCompile(`/cri-containerd-` + containerID), containerd, setContainer},
+		{regexp.MustCompile(`/crio-` + containerID), crio, setContainer},
+		{regexp.MustCompile(`/kubepods[^\n]*/pod[-0-9a-f]+/` + containerID), "kubernetes", setContainer},
+		{regexp.MustCompile(`/lxc(?:/|\.payload[./])([^/\n]+)`), "lxc", setContainer},
+		{regexp.MustCompile(`/systemd-nspawn@([^/\n]+)\.service`), "nspawn", setContainer},
+		{regexp.MustCompile(`[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})`), "", func(o *snapshot.Owner, uid string) { o.Pod = strings.ReplaceAll(uid, "_", "-") }},
+		{regexp.MustCompile(`[^\n]*/([^/\n]+\.service)`), "", func(o *snapshot.Owner, unit string) { o.Unit = unit }},
+	}
+})
 
 func setContainer(o *snapshot.Owner, id string) {
 	if o.Container == "" {
@@ -44,7 +50,7 @@ func setContainer(o *snapshot.Owner, id string) {
 // ByCgroup reads /proc/PID/cgroup (cgroups(7)), a line for each hierarchy, of which version 2 has one: the
 // container, the UID of the pod and the unit of a process.
 func ByCgroup(o *snapshot.Owner, text string) {
-	for _, n := range cgroupNames {
+	for _, n := range cgroupNames() {
 		m := n.pattern.FindStringSubmatch(text)
 		if m == nil {
 			continue

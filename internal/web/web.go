@@ -27,13 +27,16 @@ var assets embed.FS
 // shared are the assets that the page has in common with reports.
 var shared = []string{"uPlot.min.css", "page.css", "uPlot.iife.min.js", "page.js", "uPlot.LICENSE"}
 
-var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
-	"clean":   report.Clean,
-	"value":   report.Value,
-	"changed": report.ChangeValue,
-	"words":   strings.Fields,
-	"next":    func(i int) int { return i + 1 },
-}).ParseFS(assets, "assets/*.tmpl"))
+// pages are parsed for the first page: most starts of natkit do without.
+var pages = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("pages").Funcs(template.FuncMap{
+		"clean":   report.Clean,
+		"value":   report.Value,
+		"changed": report.ChangeValue,
+		"words":   strings.Fields,
+		"next":    func(i int) int { return i + 1 },
+	}).ParseFS(assets, "assets/*.tmpl"))
+})
 
 // Options are what the page shows.
 type Options struct {
@@ -140,7 +143,7 @@ func (s *server) page(r request, now time.Time) *rendered {
 
 func (s *server) render(r request, now time.Time) *rendered {
 	var text bytes.Buffer
-	if err := pages.ExecuteTemplate(&text, "page", pageOf(&s.state, s.Options, r, now)); err != nil {
+	if err := pages().ExecuteTemplate(&text, "page", pageOf(&s.state, s.Options, r, now)); err != nil {
 		return &rendered{err: fmt.Errorf("write the live page: %w", err)}
 	}
 	return &rendered{content: contentOf("text/html; charset=utf-8", text.Bytes(), revision(&s.state, s.Host, r))}
