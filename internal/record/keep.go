@@ -225,9 +225,6 @@ func (b *bounded) Write(data []byte) (int, error) {
 	return b.out.Write(data)
 }
 
-// keptTime is how names of directories begin.
-const keptTime = "20060102T150405.000Z"
-
 // keptName has the time of the trigger first, so that names are in the order of time.
 func keptName(p pending) string {
 	what := cmp.Or(p.event.ID, p.event.Event)

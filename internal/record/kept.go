@@ -15,6 +15,9 @@ import (
 	"github.com/natkit/natkit/internal/ring"
 )
 
+// keptTime is how names of directories begin.
+const keptTime = "20060102T150405.000Z"
+
 const (
 	keptDir = "kept"
 	// partial is how a directory is called until it is whole.
