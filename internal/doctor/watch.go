@@ -51,7 +51,7 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 	next := min(o.Every, firstWindow)
 	first := w.sampler.Sample(ctx, watch.Filter{}, next)
 	pays.Due(time.Now(), watch.CPUTime(), first.Cost.Table)
-	for slowest := o.Every; w.wait(ctx, next); {
+	for slowest := o.Every; watch.Wait(ctx, next); {
 		table, err := w.report(ctx, next)
 		if err != nil {
 			return nil, err
@@ -73,18 +73,6 @@ type watching struct {
 	began   time.Time
 	tableAt time.Time
 	end     diagnose.WatchEnd
-}
-
-// wait reports whether the time passed before ctx ended.
-func (w *watching) wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // report examines the namespace once more, and returns the CPU time of reading the table.

@@ -40,6 +40,10 @@ func (f *file) isNew() (bool, error) {
 	return true, nil
 }
 
+// again has the file read again when it is asked for next: what it has could not be used, which a change of its owner, or of
+// another file, may mend.
+func (f *file) again() { f.changed = time.Time{} }
+
 // reporter reports an error once, until there is another one or none.
 type reporter struct {
 	fail func(error)
@@ -81,6 +85,7 @@ func (c *Certificate) load() error {
 		}
 	}
 	if err != nil {
+		c.cert.again()
 		return fmt.Errorf("read the certificate %s and its key %s: %w", c.cert.name, c.key.name, err)
 	}
 	return nil
@@ -115,24 +120,31 @@ func LoadToken(name string, fail func(error)) (*Token, error) {
 
 func (t *Token) load() error {
 	isNew, err := t.file.isNew()
-	if err != nil || !isNew {
-		return describe(t.file.name, err)
+	if err == nil && isNew {
+		err = t.read()
 	}
+	if err != nil {
+		t.file.again()
+	}
+	return describe(t.file.name, err)
+}
+
+func (t *Token) read() error {
 	f, err := os.Open(t.file.name)
 	if err != nil {
-		return describe(t.file.name, err)
+		return err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostToken+1))
 	if err != nil {
-		return describe(t.file.name, err)
+		return err
 	}
 	token := bytes.TrimSpace(text)
 	switch {
 	case len(text) > mostToken || bytes.ContainsAny(token, " \t\r\n"):
-		return describe(t.file.name, errors.New("must be one line without blanks"))
+		return errors.New("must be one line without blanks")
 	case len(token) < leastToken:
-		return describe(t.file.name, fmt.Errorf("must have %d characters at least; make one by 'openssl rand -hex 32'", leastToken))
+		return fmt.Errorf("must have %d characters at least; make one by 'openssl rand -hex 32'", leastToken)
 	}
 	t.hash = sha256.Sum256(token)
 	return nil

@@ -115,7 +115,7 @@ func (c *Collector) Run(ctx context.Context) {
 	defer both.Wait()
 	both.Go(func() { c.examineAgain(ctx) })
 	pays, found := watch.NewPayer(share, credit, time.Now(), c.spent().counting), time.Now()
-	for next := c.o.Every; c.wait(ctx, next); {
+	for next := c.o.Every; watch.Wait(ctx, next); {
 		if c.o.All && time.Since(found) >= findEvery {
 			c.alone(&c.cost.counting, "", func() {
 				if err := c.find(); err != nil {
@@ -132,7 +132,7 @@ func (c *Collector) Run(ctx context.Context) {
 // examineAgain examines all network namespaces in turn.
 func (c *Collector) examineAgain(ctx context.Context) {
 	pays := watch.NewPayer(share, credit, time.Now(), 0)
-	for next := time.Duration(0); c.wait(ctx, next); {
+	for next := time.Duration(0); watch.Wait(ctx, next); {
 		first := next == 0 // nothing is compared yet
 		c.examine(ctx)
 		spent := c.spent()
@@ -161,23 +161,11 @@ func (c *Collector) stale() time.Duration {
 // Once examines every namespace twice, and returns what is then known.
 func (c *Collector) Once(ctx context.Context) (state.State, error) {
 	c.examine(ctx)
-	if c.wait(ctx, min(c.o.Every, leastBetween)) {
+	if watch.Wait(ctx, min(c.o.Every, leastBetween)) {
 		c.examine(ctx)
 		c.count(ctx)
 	}
 	return c.State(), ctx.Err()
-}
-
-// wait reports whether the time passed before ctx ended.
-func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // count reads the counters of every namespace, and what was dropped.

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -190,6 +191,19 @@ func TestToken(t *testing.T) {
 	}
 	if !token.matches(strings.Repeat("y", 40)) || token.matches(goodToken) || len(failed) != 1 {
 		t.Errorf("without its file the token is forgotten, or that is not reported: %v", failed)
+	}
+	// One that cannot be used is read again, though its time and its size stay as they are.
+	at := time.Now().Add(-time.Hour)
+	for _, text := range []string{strings.Repeat("z ", 20), strings.Repeat("z", 40)} {
+		if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chtimes(name, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := token.matches(strings.Repeat("z", 40)), !strings.Contains(text, " "); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+	if len(failed) != 2 {
+		t.Error(failed)
 	}
 }
 

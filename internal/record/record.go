@@ -183,7 +183,7 @@ func (r *recorder) run(ctx context.Context) error {
 		return err
 	}
 	var pays *watch.Payer
-	for next := r.Every; wait(ctx, next); {
+	for next := r.Every; watch.Wait(ctx, next); {
 		began := time.Now()
 		if err := r.snapshot(ctx); err != nil {
 			return err
@@ -199,18 +199,6 @@ func (r *recorder) run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// wait reports whether the time passed before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(max(d, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // snapshot takes one, writes it, and sees to what triggers.

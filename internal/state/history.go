@@ -141,7 +141,7 @@ func (h *History) Clone() History {
 // within returns the namespace without the parts that are older than stale.
 func (n *Namespace) within(now time.Time, stale time.Duration) Namespace {
 	fresh := *n
-	for part, r := range n.readings() {
+	for part, r := range n.Readings() {
 		if now.Sub(r.At) <= stale {
 			continue
 		}

@@ -16,8 +16,8 @@ const (
 // Parts are all of them.
 var Parts = []string{PartCounters, PartTable, PartServices, PartPorts, PartDrops, PartStack, PartFindings}
 
-// readings returns the readings of the parts that are there, by name.
-func (n *Namespace) readings() map[string]*Reading {
+// Readings returns the readings of the parts that are there, by name.
+func (n *Namespace) Readings() map[string]*Reading {
 	all := map[string]*Reading{}
 	if n.Counters != nil {
 		all[PartCounters] = &n.Counters.Reading
@@ -46,7 +46,7 @@ func (n *Namespace) readings() map[string]*Reading {
 // Ages returns how old each part is that is there, in seconds.
 func (n *Namespace) Ages() map[string]float64 {
 	ages := map[string]float64{}
-	for part, r := range n.readings() {
+	for part, r := range n.Readings() {
 		ages[part] = r.AgeSeconds
 	}
 	return ages
@@ -76,7 +76,7 @@ func (n *Namespace) Aged(now time.Time) Namespace {
 	if n.Findings != nil {
 		c.Findings = new(*n.Findings)
 	}
-	for _, r := range c.readings() {
+	for _, r := range c.Readings() {
 		r.AgeSeconds = max(0, now.Sub(r.At).Seconds())
 	}
 	if c.Unread == nil {

@@ -1,6 +1,9 @@
 package watch
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Payer spreads what work costs over time: each piece is paid for before the next one comes.
 type Payer struct {
@@ -25,4 +28,16 @@ func (p *Payer) Due(now time.Time, cpu, other time.Duration) time.Duration {
 	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*p.share)-spent, p.credit)
 	p.at, p.cpu = now, cpu
 	return time.Duration(float64(spent-p.balance) / p.share)
+}
+
+// Wait reports whether the time passed before ctx ended.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }

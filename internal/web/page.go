@@ -115,36 +115,9 @@ func unixSeconds(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// readings are those of the parts that are there.
-func readings(n *state.Namespace) map[string]state.Reading {
-	all := map[string]state.Reading{}
-	if n.Counters != nil {
-		all[state.PartCounters] = n.Counters.Reading
-	}
-	if n.Table != nil {
-		all[state.PartTable] = n.Table.Reading
-	}
-	if n.Services != nil {
-		all[state.PartServices] = n.Services.Reading
-	}
-	if n.Ports != nil {
-		all[state.PartPorts] = n.Ports.Reading
-	}
-	if n.Drops != nil {
-		all[state.PartDrops] = n.Drops.Reading
-	}
-	if n.Stack != nil {
-		all[state.PartStack] = n.Stack.Reading
-	}
-	if n.Findings != nil {
-		all[state.PartFindings] = n.Findings.Reading
-	}
-	return all
-}
-
 // newest is when a namespace was read last.
 func newest(n *state.Namespace) (at time.Time) {
-	for _, r := range readings(n) {
+	for _, r := range n.Readings() {
 		if r.At.After(at) {
 			at = r.At
 		}
@@ -237,8 +210,8 @@ func (m *maker) space(h history) *space {
 		s.First = report.Clean(f.Summary.First)
 	}
 	for _, part := range state.Parts {
-		if r, there := readings(m.Namespace)[part]; there {
-			s.Parts = append(s.Parts, m.reading(part, r))
+		if r, there := m.Namespace.Readings()[part]; there {
+			s.Parts = append(s.Parts, m.reading(part, *r))
 		}
 	}
 	for _, u := range m.Unread {

@@ -156,9 +156,12 @@ func revision(s *state.State, host string, r request) string {
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		fmt.Fprintf(h, " %d %d %d", n.Inode, len(n.Unread), len(n.History.Times))
-		all := readings(n)
+		all := n.Readings()
 		for _, part := range state.Parts {
-			_ = binary.Write(h, binary.LittleEndian, all[part].At.UnixNano()) // to a hash, which does not fail
+			if r := all[part]; r != nil {
+				_ = binary.Write(h, binary.LittleEndian, r.At.UnixNano()) // to a hash, which does not fail
+			}
+			h.Write([]byte{0})
 		}
 	}
 	return strconv.FormatUint(h.Sum64(), 16)
