@@ -29,23 +29,35 @@ func Bounded(t testing.TB, input int) func() {
 
 // Linear wants what run does with an input eight times the size of another to take eight
 // times the work: at most 22 times in memory and in processor time, which is as far from
-// eight as it is from the 64 of the square. What else the machine does can only add to a
-// try, so that the least of several counts.
+// eight as it is from the 64 of the square. What else the machine does, and the garbage
+// collector, can only add to a try, so that the least of several counts; and they add the
+// same to a short one as to a long one, so that the smaller input grows until it takes long.
 func Linear(t testing.TB, run func(times int)) {
 	t.Helper()
-	const more, most, tries = 8, 22, 6
+	const more, most, tries, doublings = 8, 22, 6, 4
+	size := 1
+	for range doublings {
+		if workOf(t, func() { run(size) }).time >= longEnough {
+			break
+		}
+		size *= 2
+	}
 	var small, large work
 	for range tries {
 		for range tries / 2 { // a short one is disturbed more
-			small = small.least(workOf(t, func() { run(1) }))
+			small = small.least(workOf(t, func() { run(size) }))
 		}
-		large = large.least(workOf(t, func() { run(more) }))
+		large = large.least(workOf(t, func() { run(size * more) }))
 		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*max(small.time, cpuTick) {
 			return
 		}
 	}
 	t.Errorf("%d times the input takes %v and %d bytes for %v and %d bytes", more, large.time, large.bytes, small.time, small.bytes)
 }
+
+// longEnough is what the smaller input of Linear takes at least, where sixteen times the
+// first one does.
+const longEnough = 10 * time.Millisecond
 
 // work is what something takes.
 type work struct {
