@@ -151,6 +151,9 @@ type Report struct {
 	Profile  *snapshot.Profile  `json:"profile,omitempty"`
 	SYNs     *snapshot.SYNs     `json:"syns,omitempty"`
 	Followed *snapshot.Followed `json:"followed,omitempty"`
+	// Dropped is what a flight recorder counted of the kernel's drops between them, with the flows of those whose headers it
+	// kept; nil of anything else.
+	Dropped *snapshot.Drops `json:"dropped,omitempty"`
 	// Names are what the host calls the addresses and network namespaces in the report; nil where nothing is known.
 	Names *snapshot.Names `json:"names,omitempty"`
 	// Others is what the other network namespaces show; nil where one namespace was asked for.

@@ -165,6 +165,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
 		Followed:   mainFollowed(rec.Followed),
+		Dropped:    mainDrops(rec.Dropped),
 		Elsewhere:  rec.Elsewhere,
 	}
 	r.guard("rule netns-sick", func() { r.Others = judgeOthers(rec.Others) })

@@ -514,6 +514,69 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// TestDropped: of what a rule drops the ring has headers without payload, as flows of a diagnosis and in what is exported.
+func TestDropped(t *testing.T) {
+	testutil.NeedRoot(t)
+	t.Parallel()
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error { return exec.Command("ip", "link", "set", "lo", "up").Run() })
+	testutil.Nft(t, ns, "table ip f { chain c { type filter hook input priority 0; udp dport 9 drop; }; }")
+	o := options(t, ns)
+	o.Packets, o.Drops = true, true
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 2)
+	const secret = "payload that is nobody's business"
+	testutil.Inside(t, ns, func() error {
+		c, err := net.Dial("udp", "127.0.0.1:9")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range 3 {
+			if _, err := c.Write([]byte(secret)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	testutil.Eventually(t, "headers of dropped packets", func() bool {
+		c, err := read(o.Dir).Contents()
+		return err == nil && c.DroppedHeaders >= 3
+	})
+	stop()
+	r := read(o.Dir)
+	var at time.Time
+	for f := range r.All() {
+		if f.Kind != ring.KindDropped {
+			continue
+		}
+		at = f.Wall
+		d, err := r.Dropped(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range d.List {
+			if len(one.Data) != 28 || one.Length != uint32(28+len(secret)) || one.Interface != "lo" || one.Site.Protocol != "udp" {
+				t.Errorf("%+v", one)
+			}
+		}
+	}
+	rec, err := Diagnosable(r, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := rec.Dropped; d == nil || len(d.Flows) == 0 || d.Flows[0].Destination != "127.0.0.1:9" || rec.Drops != nil {
+		t.Errorf("%+v", d)
+	}
+	var exported bytes.Buffer
+	if err := ring.WritePcapng(&exported, r, at.Add(-time.Hour), at.Add(time.Hour), ""); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(exported.Bytes(), []byte("dropped at n")) || bytes.Contains(exported.Bytes(), []byte(secret[:8])) {
+		t.Errorf("exported: %q", exported.Bytes())
+	}
+}
+
 // TestSampledFilter: with the samples of a flood the filter keeps few packets, and with variable ones it can be made.
 func TestSampledFilter(t *testing.T) {
 	for _, samples := range []tap.Samples{{1, 1}, {1 << 10, 1}, {1, 1 << 10}, {mostSample, mostSample}} {

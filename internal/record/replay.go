@@ -50,7 +50,11 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 	if err != nil {
 		return nil, err
 	}
-	return RecordingOf(r, budget, before, after)
+	rec, err := RecordingOf(r, budget, before, after)
+	if err == nil {
+		rec.Dropped, err = r.DropsUntil(after)
+	}
+	return rec, err
 }
 
 // RecordingOf reads snapshots as those of a bundle are read.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ import (
 func (r *recorder) startTraces(ctx context.Context) {
 	if r.Drops {
 		var err error
-		if r.drops, err = countDrops(ctx, r.Netns); err != nil {
+		if r.drops, err = countDrops(ctx, r.Netns, r.headerRoom(), r.Note); err != nil {
 			r.Note(fmt.Errorf("drops are not recorded: %w", err))
 		}
 	}
@@ -46,13 +47,17 @@ func (r *recorder) startTraces(ctx context.Context) {
 func (r *recorder) writeTraces(at ring.Stamp) error {
 	var failed error
 	if r.drops != nil {
-		switch d, err := r.drops.since(); {
-		case err != nil:
+		d, headers, err := r.drops.since()
+		if err != nil {
 			r.Note(fmt.Errorf("drops are not recorded any more: %w", err))
 			r.drops.close()
 			r.drops = nil
-		case d != nil:
+		}
+		if d != nil {
 			failed = r.writer.Drops(at, d)
+		}
+		if headers != nil {
+			failed = cmp.Or(failed, r.writer.Dropped(at, headers))
 		}
 	}
 	if r.packets != nil {
@@ -118,14 +123,27 @@ func (r *recorder) followed() *snapshot.Trace {
 // mostSites bounds the places of drops in a frame; their sum is of all.
 const mostSites = 200
 
-// dropCounter counts what the kernel drops, by place and reason.
+// droppedRate is how many headers of dropped packets are kept in a second, droppedEach of one place and reason.
+const (
+	droppedRate = 60
+	droppedEach = 4
+)
+
+// headerRoom is how many there is room for until the next snapshot, which may come later.
+func (r *recorder) headerRoom() int {
+	return int(droppedRate * max(6*r.Every, 30*time.Second).Seconds())
+}
+
+// dropCounter counts what the kernel drops, by place and reason, and keeps headers of some of it.
 type dropCounter struct {
 	tracer *drops.Tracer
 	own    *netns.Handle // where natkit's own namespace is recorded
 	before *snapshot.Drops
+	names  linkNames
 }
 
-func countDrops(ctx context.Context, ns *netns.Handle) (d *dropCounter, err error) {
+// countDrops does without headers where the kernel cannot have them.
+func countDrops(ctx context.Context, ns *netns.Handle, room int, note func(error)) (d *dropCounter, err error) {
 	d = &dropCounter{}
 	if ns == nil {
 		if d.own, err = netns.Current(); err != nil {
@@ -133,28 +151,83 @@ func countDrops(ctx context.Context, ns *netns.Handle) (d *dropCounter, err erro
 		}
 		ns = d.own
 	}
-	if d.tracer, err = drops.Start(ctx, drops.Options{Netns: ns, PlacesOnly: true}); err != nil {
+	d.names = newLinkNames(ns)
+	o := drops.Options{Netns: ns, PlacesOnly: true, Types: btf.NewCache(), Headers: drops.HeaderOptions{All: droppedRate, Each: droppedEach, Room: room}}
+	var without error
+	if d.tracer, without = drops.Start(ctx, o); without == nil {
+		return d, nil
+	}
+	o.Headers = drops.HeaderOptions{}
+	if d.tracer, err = drops.Start(ctx, o); err != nil {
 		return nil, errors.Join(err, d.own.Close())
 	}
+	note(fmt.Errorf("headers of dropped packets are not recorded: %w", without))
 	return d, nil
 }
 
-// since returns the drops since the call before; nil for the first.
-func (d *dropCounter) since() (*snapshot.Drops, error) {
+// since returns the drops since the call before, nil for the first, and the headers of some of them, nil where there are none.
+func (d *dropCounter) since() (*snapshot.Drops, *ring.Dropped, error) {
+	headers := &ring.Dropped{}
+	lost, err := d.tracer.Headers(func(h *drops.Header) {
+		if data := h.Data[:ring.HeaderBytes(h.Data)]; ring.IsIP(data) {
+			headers.List = append(headers.List, ring.DroppedPacket{Site: h.Site, Packet: ring.Packet{
+				At: h.At, Interface: d.names.name(h.Interface), Length: uint32(ring.TotalBytes(h.Data)), Data: slices.Clone(data),
+			}})
+		}
+	})
+	if headers.Lost = lost; err != nil {
+		return nil, nil, err
+	}
+	if len(headers.List) == 0 && lost == 0 {
+		headers = nil
+	}
 	now, err := d.tracer.Read()
 	before := d.before
 	d.before = now
 	if err != nil || before == nil {
-		return nil, err
+		return nil, headers, err
 	}
 	later := now.Since(before)
 	later.Sites = later.Sites[:min(len(later.Sites), mostSites)]
-	return later, nil
+	return later, headers, nil
 }
 
 func (d *dropCounter) close() {
 	_ = d.tracer.Close()
 	_ = d.own.Close()
+}
+
+// linkNames names interfaces of a namespace.
+type linkNames struct {
+	ns     *netns.Handle
+	names  map[int]string
+	listed time.Time
+}
+
+func newLinkNames(ns *netns.Handle) linkNames { return linkNames{ns: ns, names: map[int]string{}} }
+
+// name is that of an interface; its index where it is gone, empty for none.
+func (l *linkNames) name(index int) string {
+	if index == 0 {
+		return ""
+	}
+	if name, known := l.names[index]; known {
+		return name
+	}
+	if time.Since(l.listed) > relist {
+		l.listed = time.Now()
+		_ = l.ns.Do(func() error {
+			links, err := socket.Whole(netlink.LinkList)
+			for _, one := range links {
+				l.names[one.Attrs().Index] = one.Attrs().Name
+			}
+			return err
+		})
+	}
+	if name, known := l.names[index]; known {
+		return name
+	}
+	return fmt.Sprintf("if%d", index)
 }
 
 const (
@@ -170,7 +243,6 @@ const (
 
 // packetTap keeps the headers of SYNs, FINs, RSTs and ICMP.
 type packetTap struct {
-	ns     *netns.Handle
 	source *tap.Source
 	feed   *tap.Feed
 	stop   func() error
@@ -182,8 +254,7 @@ type packetTap struct {
 	// samples are of pairs of ports of TCP, and of ICMP; seen counts the packets of both since the last snapshot.
 	samples tap.Samples
 	seen    [2]uint64
-	names   map[int]string
-	listed  time.Time
+	names   linkNames
 	failed  error
 }
 
@@ -197,7 +268,7 @@ func tapPackets(ctx context.Context, ns *netns.Handle) (*packetTap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see headers"}); err != nil {
 		return nil, err
 	}
-	t := &packetTap{ns: ns, source: tap.OpenSource(ns), since: time.Now(), samples: tap.Samples{1, 1}, names: map[int]string{}}
+	t := &packetTap{source: tap.OpenSource(ns), since: time.Now(), samples: tap.Samples{1, 1}, names: newLinkNames(ns)}
 	var err error
 	if t.feed, err = t.source.Open(false, t.samples, notable); err != nil {
 		t.source.Close()
@@ -240,33 +311,12 @@ func (t *packetTap) keep(p *tap.Packet) {
 		at = time.Now()
 	}
 	data := p.Data[:ring.HeaderBytes(p.Data)]
-	t.list = append(t.list, ring.Packet{At: at, Interface: t.name(p.Interface), Sent: p.Sent, Length: uint32(ring.TotalBytes(p.Data)), Data: slices.Clone(data)})
+	t.list = append(t.list, ring.Packet{At: at, Interface: t.names.name(p.Interface), Sent: p.Sent, Length: uint32(ring.TotalBytes(p.Data)), Data: slices.Clone(data)})
 }
 
 // most is how many headers of each kind are kept in that time.
 func (t *packetTap) most(span time.Duration) uint64 {
 	return uint64(packetRate * max(span, time.Second).Seconds())
-}
-
-// name is that of an interface; its index where it is gone.
-func (t *packetTap) name(index int) string {
-	if name, known := t.names[index]; known {
-		return name
-	}
-	if time.Since(t.listed) > relist {
-		t.listed = time.Now()
-		_ = t.ns.Do(func() error {
-			links, err := socket.Whole(netlink.LinkList)
-			for _, l := range links {
-				t.names[l.Attrs().Index] = l.Attrs().Name
-			}
-			return err
-		})
-	}
-	if name, known := t.names[index]; known {
-		return name
-	}
-	return fmt.Sprintf("if%d", index)
 }
 
 func (t *packetTap) resample(to tap.Samples) error {

@@ -56,6 +56,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	p.others(r.Others, verbose)
 	p.followed(r.Followed)
 	p.profiled(r.Profile)
+	p.dropped(r)
 	if verbose {
 		p.checks(r)
 	}
@@ -178,6 +179,29 @@ func (p *printer) profiled(pr *snapshot.Profile) {
 	}
 	p.gap()
 	p.labelled(0, "CPU time", labelWidth, text)
+}
+
+// fewDrops is how many places and flows of dropped packets are listed below findings.
+const fewDrops = 5
+
+// dropped is what a flight recorder counted.
+func (p *printer) dropped(r *diagnose.Report) {
+	d := r.Dropped
+	if d == nil || d.Packets == 0 {
+		return
+	}
+	view := DropsView{Names: r.Names, Rows: fewDrops, Netns: func(inode uint64) string {
+		if inode == r.NetnsInode {
+			return r.Netns
+		}
+		return ""
+	}}
+	p.heading(fmt.Sprintf("Dropped by the kernel meanwhile: %s (%s/s)", units.Plural(d.Packets, "packet", "packets"), perSecond(d.Packets, d.Seconds)))
+	p.table(view.sites(d))
+	if len(d.Flows) > 0 {
+		p.blank()
+		p.table(view.flows(d))
+	}
 }
 
 func netnsName(r *diagnose.Report) string {

@@ -110,7 +110,7 @@ func (v DropsView) sites(d *snapshot.Drops) *Table {
 		{Head: "protocol"}, {Head: "reason"}, {Head: "function"}, {Head: "netns"}}}
 	addRows(t, d.Sites, v.Rows, 5, func(s *snapshot.DropSite) []Cell {
 		row := texts(units.Count(s.Packets), perSecond(s.Packets, d.Seconds), share(s.Packets, d.Packets), s.Protocol, orNone(s.Reason),
-			place(s.Function, s.Offset, s.Module), v.netns(s.Netns))
+			s.Place(), v.netns(s.Netns))
 		row[4].Tone = Bold
 		return row
 	})
@@ -142,7 +142,10 @@ func (v DropsView) programs(d *snapshot.Drops) *Table {
 func (v DropsView) flows(d *snapshot.Drops) *Table {
 	t := &Table{Title: "flows: of every drop",
 		Columns: []Column{packetsColumn, {Head: "protocol"}, {Head: "source"}, {Head: "destination"}, {Head: "interface"}, {Head: "function"}, {Head: "netns"}}}
-	if d.FlowSample > 1 {
+	switch {
+	case d.FlowSample == 0:
+		t.Title = "flows: of the drops whose headers were recorded"
+	case d.FlowSample > 1:
 		t.Title = fmt.Sprintf("flows: of one in %s drops, and the first 64 of each place (--flows: of all)", units.Count(d.FlowSample))
 	}
 	addRows(t, d.Flows, v.Rows, 2, func(f *snapshot.DropFlow) []Cell {
@@ -202,7 +205,7 @@ func DropEvent(w io.Writer, v DropsView, e snapshot.DropEvent) error {
 		parts = append(parts, "["+e.TCPFlags+"]")
 	}
 	parts = append(parts, fmt.Sprintf("%d B", e.Length), "on "+orNone(e.Interface), "in "+v.netns(e.Netns),
-		orNone(e.Reason), place(e.Function, e.Offset, e.Module))
+		orNone(e.Reason), snapshot.DropSite{Function: e.Function, Offset: e.Offset, Module: e.Module}.Place())
 	if e.Cause != "" {
 		parts = append(parts, "("+e.Cause+")")
 	}
@@ -230,17 +233,6 @@ func (v DropsView) netns(inode uint64) string {
 		}
 	}
 	return fmt.Sprint(inode)
-}
-
-func place(function string, offset uint64, module string) string {
-	if strings.HasPrefix(function, "0x") {
-		return function // an address that has no name
-	}
-	text := fmt.Sprintf("%s+%#x", function, offset)
-	if module != "" {
-		text += " [" + module + "]"
-	}
-	return text
 }
 
 func orNone(text string) string { return cmp.Or(text, units.None) }

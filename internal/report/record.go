@@ -30,11 +30,7 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 	p.labelled(0, "size", label, fmt.Sprintf("%s in %s%s", units.Bytes(r.Bytes), units.Plural(r.Segments, "segment", "segments"), r.perMinute()))
 	p.labelled(0, "outcomes", label, r.outcomes())
 	p.labelled(0, "headers", label, r.headers())
-	if r.DropsKnown {
-		p.labelled(0, "drops", label, units.Plural(r.Dropped, "packet", "packets"))
-	} else {
-		p.labelled(0, "drops", label, "not recorded")
-	}
+	p.labelled(0, "drops", label, r.drops())
 	p.recordedEvents(r.Events)
 	if len(r.Gaps) > 0 {
 		p.heading("Gaps")
@@ -100,6 +96,17 @@ func (r Recorded) headers() string {
 	}
 	if c.Lost > 0 {
 		text += ", " + units.Count(c.Lost) + " lost"
+	}
+	return text
+}
+
+func (r Recorded) drops() string {
+	if !r.DropsKnown {
+		return "not recorded"
+	}
+	text := units.Plural(r.Dropped, "packet", "packets") + ", headers of " + units.Count(r.DroppedHeaders)
+	if r.DroppedLost > 0 {
+		text += ", of " + units.Count(r.DroppedLost) + " lost"
 	}
 	return text
 }

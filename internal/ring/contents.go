@@ -36,6 +36,9 @@ type Contents struct {
 	// Dropped is how many packets the kernel dropped between the snapshots; DropsKnown is false where that was not recorded.
 	Dropped    uint64 `json:"packets_dropped"`
 	DropsKnown bool   `json:"packets_dropped_known"`
+	// DroppedHeaders are of these packets; DroppedLost were to be kept, and there was no room for them.
+	DroppedHeaders uint64 `json:"dropped_headers_kept"`
+	DroppedLost    uint64 `json:"dropped_headers_lost"`
 }
 
 // RecordedEvent is an Event with its time.
@@ -144,6 +147,13 @@ func (c *Contents) addOther(r *Ring, f *Frame) error {
 			return err
 		}
 		c.Dropped, c.DropsKnown = c.Dropped+d.Packets, true
+	case KindDropped:
+		d, err := r.Dropped(f)
+		if err != nil {
+			return err
+		}
+		c.DroppedHeaders += uint64(len(d.List))
+		c.DroppedLost += d.Lost
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ const (
 	KindPackets
 	// KindDrops is a snapshot.Drops of the time since the snapshot before, in JSON.
 	KindDrops
+	// KindDropped are headers of packets that the kernel dropped, of that time.
+	KindDropped
 )
 
 // flagTraced is set of a snapshot with which something was traced.
@@ -118,8 +120,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frame appends the header and the payload.
-func frame(to []byte, kind Kind, flags byte, at Stamp, payload []byte) []byte {
+// appendFrame appends the header and the payload.
+func appendFrame(to []byte, kind Kind, flags byte, at Stamp, payload []byte) []byte {
 	begin := len(to)
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(payload)))
 	to = binary.LittleEndian.AppendUint32(to, 0)

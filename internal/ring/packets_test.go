@@ -2,12 +2,17 @@ package ring
 
 import (
 	"bytes"
+	_ "embed"
+	"errors"
 	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // ip4 is an IPv4 packet without options.
@@ -29,6 +34,12 @@ func tcp(words byte, payload int) []byte {
 	return header
 }
 
+// fragment makes another fragment than the first of it.
+func fragment(packet []byte) []byte {
+	packet[7] = 1
+	return packet
+}
+
 // TestHeaderBytes: nothing behind the headers is kept.
 func TestHeaderBytes(t *testing.T) {
 	inner := ip4(protoTCP, tcp(5, 30)...)
@@ -45,7 +56,11 @@ func TestHeaderBytes(t *testing.T) {
 		{"error", ip4(protoICMP, slices.Concat([]byte{3, 4, 0, 0, 0, 0, 0, 0}, inner)...), 20 + 8 + 20 + 8},
 		{"echo over IPv6", ip6(protoICMP6, slices.Concat([]byte{128}, make([]byte, 63))...), 48},
 		{"error over IPv6", ip6(protoICMP6, slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, ip6(protoTCP, tcp(5, 30)...))...), 40 + 8 + 40 + 8},
-		{"another protocol", ip4(17, make([]byte, 20)...), 20},
+		{"UDP", ip4(protoUDP, make([]byte, 20)...), 28},
+		{"UDP, cut", ip4(protoUDP, make([]byte, 5)...), 25},
+		{"SCTP over IPv6", ip6(protoSCTP, make([]byte, 30)...), 52},
+		{"a later fragment", fragment(ip4(protoTCP, tcp(5, 30)...)), 20},
+		{"another protocol", ip4(50, make([]byte, 20)...), 20},
 		{"too short", []byte{0x45, 0}, 2},
 		{"nothing", nil, 0},
 	} {
@@ -62,6 +77,96 @@ func FuzzHeaderBytes(f *testing.F) {
 			t.Fatalf("%d of %d bytes", n, len(data))
 		}
 	})
+}
+
+// droppedPackets are a SYN of IPv4 dropped by a rule, one of IPv6 whose interface is gone, and the first once more.
+func droppedPackets() *Dropped {
+	syn := ip4(protoTCP, tcp(5, 0)...)
+	copy(syn[12:], []byte{198, 18, 0, 2, 203, 0, 113, 5, 0xc0, 0x01, 0, 80})
+	rule := snapshot.DropSite{Function: "nf_hook_slow", Offset: 0x8f, Reason: "NETFILTER_DROP", Protocol: "tcp", Netns: 7}
+	one := DroppedPacket{Packet: Packet{At: start, Interface: "eth0", Length: 60, Data: syn}, Site: rule}
+	other := DroppedPacket{Packet: Packet{At: start.Add(time.Millisecond), Length: 60, Data: ip6(protoTCP, tcp(5, 0)...)},
+		Site: snapshot.DropSite{Function: "tcp_v6_rcv", Offset: 1, Module: "ipv6", Protocol: "tcp", Netns: 7}}
+	again := one
+	again.At = start.Add(2 * time.Millisecond)
+	return &Dropped{Lost: 3, List: []DroppedPacket{one, other, again}}
+}
+
+// TestDropped: headers of dropped packets come back with their place, as flows of the drops until a snapshot, and in what is
+// exported with place and reason in words.
+func TestDropped(t *testing.T) {
+	store := newMemory()
+	w := write(t, store, LeastBytes, "one", 0, 2)
+	want := droppedPackets()
+	if err := errors.Join(w.Drops(at(1), &snapshot.Drops{Packets: 9}), w.Dropped(at(1), want)); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, store.fs())
+	for f := range r.All() {
+		if f.Kind == KindDropped {
+			if got, err := r.Dropped(f); err != nil || cmp.Diff(want, got) != "" {
+				t.Errorf("%v: %s", err, cmp.Diff(want, got))
+			}
+		}
+	}
+	drops, err := r.DropsUntil(r.Snapshots()[1])
+	if err != nil || drops.Packets != 9 {
+		t.Fatalf("%+v: %v", drops, err)
+	}
+	if diff := cmp.Diff([]snapshot.DropFlow{
+		{Function: "nf_hook_slow", Reason: "NETFILTER_DROP", Protocol: "tcp", Source: "198.18.0.2:49153", Destination: "203.0.113.5:80", Interface: "eth0", Netns: 7, Packets: 2},
+		{Function: "tcp_v6_rcv", Protocol: "tcp", Source: "::", Destination: "::", Netns: 7, Packets: 1},
+	}, drops.Flows); diff != "" {
+		t.Error(diff)
+	}
+	if drops, err := r.DropsUntil(r.Snapshots()[0]); err != nil || drops != nil {
+		t.Errorf("of a snapshot without drops: %+v, %v", drops, err)
+	}
+	c, err := r.Contents()
+	if err != nil || c.Dropped != 9 || c.DroppedHeaders != 3 || c.DroppedLost != 3 {
+		t.Errorf("%+v: %v", c, err)
+	}
+	var b bytes.Buffer
+	if err := WritePcapng(&b, r, start, start.Add(time.Millisecond), ""); err != nil {
+		t.Fatal(err)
+	}
+	ng, err := pcapgo.NewNgReader(&b, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, about := range [][2]string{{"eth0 (dropped)", "dropped at nf_hook_slow+0x8f, reason NETFILTER_DROP"}, {"none (dropped)", "dropped at tcp_v6_rcv+0x1 [ipv6]"}} {
+		data, info, options, err := ng.ReadPacketDataWithOptions()
+		if err != nil || !bytes.Equal(data, want.List[i].Data) || !slices.Equal(options.Comments, about[1:]) {
+			t.Errorf("packet %d: %+v, %q: %v", i, info, options.Comments, err)
+		}
+		if on, err := ng.Interface(info.InterfaceIndex); err != nil || on.Name != about[0] {
+			t.Errorf("packet %d is of %q: %v", i, on.Name, err)
+		}
+	}
+	if _, _, err := ng.ReadPacketData(); err == nil {
+		t.Error("a packet of another time")
+	}
+}
+
+//go:embed testdata/former.natring
+var former []byte
+
+// TestFormer: a recording of natkit before it kept headers of dropped packets is read as ever.
+func TestFormer(t *testing.T) {
+	r := open(t, fstest.MapFS{segmentName(1): {Data: former}})
+	wantMembers(t, r)
+	c, err := r.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Snapshots != 3 || c.Packets != (PacketContents{Kept: 1, NotKept: 5, Lost: 1, Sampled: 2, SampledICMP: 1}) || c.Dropped != 7 || c.DroppedHeaders != 0 ||
+		len(c.Events) != 1 || len(c.Damaged) > 0 {
+		t.Errorf("%+v", c)
+	}
+	drops, err := r.DropsUntil(r.Snapshots()[2])
+	if err != nil || drops.Packets != 7 || len(drops.Flows) > 0 {
+		t.Errorf("%+v: %v", drops, err)
+	}
 }
 
 // TestPcapng: another program reads what was kept, with time, interface and length.

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -17,32 +18,21 @@ const (
 	outbound = pcapgo.NgEpbFlagDirectionOutbound
 )
 
-// WritePcapng writes the headers of packets that were recorded from one time to another. Packets begin with their IP
-// header.
+// WritePcapng writes the headers of packets that were recorded from one time to another, those that came and left and those that
+// the kernel dropped. Packets begin with their IP header. One that was dropped may be there as one that came, too: it is on an interface of
+// its own, and its comment has place and reason.
 func WritePcapng(w io.Writer, r *Ring, from, to time.Time, version string) error {
 	out := pcapng{buf: bufio.NewWriter(w), version: version, numbers: map[string]int{}}
 	for f := range r.All() {
 		// A frame has the packets of the time before it.
-		if f.Kind != KindPackets || f.Wall.Before(from) || f.Wall.After(to.Add(leastGap)) {
+		if f.Wall.Before(from) || f.Wall.After(to.Add(leastGap)) {
 			continue
 		}
-		p, err := r.Packets(f)
-		if err != nil {
+		if err := out.addFrame(r, f, func(p *Packet) bool { return !p.At.Before(from) && !p.At.After(to) }); err != nil {
 			return err
 		}
-		for _, one := range p.List {
-			if one.At.Before(from) || one.At.After(to) {
-				continue
-			}
-			if err := out.add(one); err != nil {
-				return fmt.Errorf("write headers of packets: %w", err)
-			}
-		}
 	}
-	if err := out.end(); err != nil {
-		return fmt.Errorf("write headers of packets: %w", err)
-	}
-	return nil
+	return failed(out.end())
 }
 
 type pcapng struct {
@@ -70,17 +60,68 @@ func (p *pcapng) on(name string) (n int, err error) {
 	return n, err
 }
 
-func (p *pcapng) add(one Packet) error {
-	n, err := p.on(one.Interface)
-	if err != nil {
-		return err
+// addFrame adds the packets of a frame that are wanted.
+func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) (err error) {
+	switch f.Kind {
+	case KindPackets:
+		packets, err := r.Packets(f)
+		if err != nil {
+			return err
+		}
+		for i := range packets.List {
+			if one := &packets.List[i]; wanted(one) {
+				err = cmp.Or(err, p.add(one))
+			}
+		}
+		return failed(err)
+	case KindDropped:
+		dropped, err := r.Dropped(f)
+		if err != nil {
+			return err
+		}
+		for i := range dropped.List {
+			if one := &dropped.List[i]; wanted(&one.Packet) {
+				err = cmp.Or(err, p.addDropped(one))
+			}
+		}
+		return failed(err)
 	}
-	info := gopacket.CaptureInfo{Timestamp: one.At, CaptureLength: len(one.Data), Length: max(int(one.Length), len(one.Data)), InterfaceIndex: n}
+	return nil
+}
+
+func failed(err error) error {
+	if err != nil {
+		return fmt.Errorf("write headers of packets: %w", err)
+	}
+	return nil
+}
+
+func (p *pcapng) add(one *Packet) error {
 	flags := pcapgo.NgEpbFlags{Direction: inbound}
 	if one.Sent {
 		flags.Direction = outbound
 	}
-	return p.ng.WritePacketWithOptions(info, one.Data, pcapgo.NgPacketOptions{Flags: &flags})
+	return p.write(one, one.Interface, pcapgo.NgPacketOptions{Flags: &flags})
+}
+
+// droppedOn is added to the name of an interface for those of its packets that were dropped.
+const droppedOn = " (dropped)"
+
+func (p *pcapng) addDropped(one *DroppedPacket) error {
+	about := "dropped at " + one.Site.Place()
+	if one.Site.Reason != "" {
+		about += ", reason " + one.Site.Reason
+	}
+	return p.write(&one.Packet, cmp.Or(one.Interface, "none")+droppedOn, pcapgo.NgPacketOptions{Comments: []string{about}})
+}
+
+func (p *pcapng) write(one *Packet, on string, options pcapgo.NgPacketOptions) error {
+	n, err := p.on(on)
+	if err != nil {
+		return err
+	}
+	info := gopacket.CaptureInfo{Timestamp: one.At, CaptureLength: len(one.Data), Length: max(int(one.Length), len(one.Data)), InterfaceIndex: n}
+	return p.ng.WritePacketWithOptions(info, one.Data, options)
 }
 
 // end writes the beginning of a file without packets, too.

@@ -315,14 +315,32 @@ func (r *Ring) Drops(f *Frame) (*snapshot.Drops, error) {
 	return d, nil
 }
 
-// DropsUntil returns the drops between the snapshot before and this one; nil where they were not recorded.
-func (r *Ring) DropsUntil(f *Frame) (*snapshot.Drops, error) {
+// DropsUntil returns the drops between the snapshot before and this one, with the flows of those whose headers were kept; nil
+// where they were not recorded.
+func (r *Ring) DropsUntil(f *Frame) (drops *snapshot.Drops, err error) {
+	var flows []snapshot.DropFlow
 	for i := range f.segment.Frames {
-		if d := &f.segment.Frames[i]; d.Kind == KindDrops && d.Wall.Equal(f.Wall) {
-			return r.Drops(d)
+		d := &f.segment.Frames[i]
+		if !d.Wall.Equal(f.Wall) {
+			continue
+		}
+		switch d.Kind {
+		case KindDrops:
+			drops, err = r.Drops(d)
+		case KindDropped:
+			var dropped *Dropped
+			if dropped, err = r.Dropped(d); err == nil {
+				flows = dropped.Flows()
+			}
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil, nil
+	if drops != nil {
+		drops.Flows = flows
+	}
+	return drops, nil
 }
 
 func (r *Ring) document(f *Frame, v any) error {
@@ -347,6 +365,19 @@ func (r *Ring) Packets(f *Frame) (*Packets, error) {
 		return nil, f.in(err)
 	}
 	return p, nil
+}
+
+// Dropped returns those of a frame.
+func (r *Ring) Dropped(f *Frame) (*Dropped, error) {
+	body, err := r.body(f)
+	if err != nil {
+		return nil, err
+	}
+	d, err := parseDropped(body)
+	if err != nil {
+		return nil, f.in(err)
+	}
+	return d, nil
 }
 
 func (r *Ring) body(f *Frame) ([]byte, error) {
@@ -410,7 +441,7 @@ func (r *Ring) copyFrame(w io.Writer, s *Segment, offset int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(frame(nil, f.Kind, f.flags, f.Stamp, payload))
+	_, err = w.Write(appendFrame(nil, f.Kind, f.flags, f.Stamp, payload))
 	return err
 }
 

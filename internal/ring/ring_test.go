@@ -482,7 +482,7 @@ func TestCopy(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	store := newMemory()
 	w := write(f, store, LeastBytes, "one", 0, 3)
-	if err := errors.Join(w.Event(at(3), Event{Event: EventMark}), w.Packets(at(3), &Packets{List: []Packet{{At: start, Data: []byte{0x45}}}}), w.Drops(at(3), &snapshot.Drops{})); err != nil {
+	if err := errors.Join(w.Event(at(3), Event{Event: EventMark}), w.Packets(at(3), &Packets{List: []Packet{{At: start, Data: []byte{0x45}}}}), w.Drops(at(3), &snapshot.Drops{}), w.Dropped(at(3), droppedPackets())); err != nil {
 		f.Fatal(err)
 	}
 	data := store.files[segmentName(1)].Bytes()
@@ -525,8 +525,8 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind byte, key, payload []byte) {
 		data := []byte(`{"schema":"natkit.ring/1"}` + "\n")
-		data = frame(data, KindKey, 0, at(0), key)
-		data = frame(data, Kind(kind), 0, at(1), payload)
+		data = appendFrame(data, KindKey, 0, at(0), key)
+		data = appendFrame(data, Kind(kind), 0, at(1), payload)
 		r, err := Open(fstest.MapFS{segmentName(1): {Data: data}})
 		if err != nil || len(r.Segments[0].Frames) != 2 {
 			t.Fatalf("%v: %+v", err, r.Segments)
@@ -536,6 +536,9 @@ func FuzzFrames(f *testing.F) {
 			_, _ = r.Event(f)
 			_, _ = r.Packets(f)
 			_, _ = r.Drops(f)
+			if d, err := r.Dropped(f); err == nil {
+				d.Flows()
+			}
 		}
 		_, _ = r.Contents()
 	})

@@ -200,6 +200,14 @@ func (w *Writer) Packets(at Stamp, p *Packets) error {
 	return nil
 }
 
+// Dropped appends headers of packets that the kernel dropped.
+func (w *Writer) Dropped(at Stamp, d *Dropped) error {
+	if err := w.append(at, KindDropped, w.plain.EncodeAll(d.encode(nil), nil)); err != nil {
+		return fmt.Errorf("record headers of dropped packets: %w", err)
+	}
+	return nil
+}
+
 // append writes what needs no key snapshot.
 func (w *Writer) append(at Stamp, kind Kind, payload []byte) error {
 	if w.file == nil {
@@ -213,7 +221,7 @@ func (w *Writer) append(at Stamp, kind Kind, payload []byte) error {
 // write appends a frame, whole or not at all. Where the disk is full it gives up older segments, down to half of the ring:
 // what another program fills the disk with is not to cost all that was recorded.
 func (w *Writer) write(kind Kind, flags byte, at Stamp, payload []byte) error {
-	w.buf = frame(w.buf[:0], kind, flags, at, payload)
+	w.buf = appendFrame(w.buf[:0], kind, flags, at, payload)
 	if most := min(w.o.Most/4, mostPayload); int64(len(w.buf)) > most {
 		return fmt.Errorf("it has %d bytes, and at most %d of a ring of this size", len(w.buf), most)
 	}

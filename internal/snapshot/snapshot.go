@@ -424,6 +424,9 @@ type Recording struct {
 	Profile  *Profile  `json:"profile,omitempty"`
 	SYNs     *SYNs     `json:"syns,omitempty"`
 	Followed *Followed `json:"followed,omitempty"`
+	// Dropped is what the kernel dropped between the last two instants, by place and reason, as a flight recorder counts it: which of
+	// conntrack, NAT and rules it was is not known, so rules go by Drops alone.
+	Dropped *Drops `json:"dropped,omitempty"`
 	// Others is nil where one namespace alone was asked for, as in bundles.
 	Others *Others `json:"others,omitempty"`
 }

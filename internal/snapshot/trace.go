@@ -2,8 +2,10 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -82,6 +84,18 @@ type DropSite struct {
 	// Netns is the inode of the network namespace; 0 where the packet had none.
 	Netns   uint64 `json:"netns"`
 	Packets uint64 `json:"packets"`
+}
+
+// Place is the function with the offset and the module.
+func (s DropSite) Place() string {
+	if strings.HasPrefix(s.Function, "0x") {
+		return s.Function // an address that has no name
+	}
+	text := fmt.Sprintf("%s+%#x", s.Function, s.Offset)
+	if s.Module != "" {
+		text += " [" + s.Module + "]"
+	}
+	return text
 }
 
 // DropFlow is packets of one direction of one connection, dropped in one place.

@@ -17,6 +17,8 @@ const volatile bool has_verdicts;  /* the programs of verdict.h are attached */
 const volatile bool has_filter;    /* flow_matches has to be asked */
 const volatile bool has_events;
 const volatile bool has_stacks;
+const volatile __u32 headers_each; /* headers kept in a window of a kind of drop, and of all; 0: none */
+const volatile __u32 headers_all;
 const volatile bool hide_harmless; /* make nothing of frees that are no drops but count them */
 const volatile __u32 consumed;     /* reasons up to this one are no drops */
 const volatile __u32 only_netns;   /* 0: all */
@@ -189,6 +191,62 @@ static __always_inline void tell(const struct packet *p, const struct site *site
 	bpf_ringbuf_submit(e, 0);
 }
 
+enum {
+	BPF_RB_NO_WAKEUP = 1, /* natkit reads in turns */
+};
+
+/* has_room counts what is kept in a window. CPUs that do so at the same time may keep one more
+ * each; a window that is full is only read, as one cache line for all CPUs would be slow. */
+static __always_inline bool has_room(__u32 index, __u64 number, __u32 most)
+{
+	struct window *w = bpf_map_lookup_elem(&windows, &index);
+
+	if (!w)
+		return false;
+	if (w->number != number) {
+		w->number = number;
+		w->kept = 0;
+	}
+	if (w->kept >= most)
+		return false;
+	__sync_fetch_and_add(&w->kept, 1);
+	return true;
+}
+
+/* keep_header hands on the beginning of a packet, of few packets of each kind in a second: of a flood
+ * of one kind there are no more than of others. */
+static __always_inline void keep_header(const struct packet *p, const struct site *site)
+{
+	__u64 now = bpf_ktime_get_ns(), number = now >> HEADER_WINDOW;
+	__u64 kind = (site->location ^ site->reason * 0xff51afd7ed558ccdull) * 0x9e3779b97f4a7c15ull;
+	struct header *h;
+	struct cpu *cpu;
+
+	if (!p->network_header || p->tail <= p->network_header)
+		return;
+	if (!has_room(kind >> (64 - HEADER_KIND_BITS), number, headers_each))
+		return;
+	if (!has_room(1 << HEADER_KIND_BITS, number, headers_all))
+		return;
+	h = bpf_ringbuf_reserve(&headers, sizeof(*h), 0);
+	if (!h) {
+		cpu = this_cpu();
+		if (cpu)
+			cpu->lost_headers++;
+		return;
+	}
+	h->time_ns = now;
+	h->site = *site;
+	h->ifindex = p->ifindex;
+	h->length = p->tail - p->network_header;
+	/* What is behind the end can be read, and is not used. */
+	if (h->length > HEADER_BYTES)
+		h->length = HEADER_BYTES;
+	if (bpf_probe_read_kernel(h->bytes, HEADER_BYTES, p->head + p->network_header))
+		h->length = 0;
+	bpf_ringbuf_submit(h, BPF_RB_NO_WAKEUP);
+}
+
 /* cause_of is what the programs of verdict.h left for this packet. */
 static __always_inline __u32 cause_of(const struct packet *p)
 {
@@ -230,9 +288,13 @@ static __always_inline int drop(void *ctx, const struct packet *p, __u64 locatio
 	nth = count(&site);
 	with_flow = chosen(nth, FIRST_FLOWS, flow_sample);
 	with_stack = has_stacks && chosen(nth, 1, stack_sample);
-	if (!with_flow && !with_stack && !(ring && has_events))
+	if (!with_flow && !with_stack && !(ring && (has_events || headers_all)))
 		return 0;
 	if (hide_harmless && is_harmless(&site))
+		return 0;
+	if (ring && headers_all)
+		keep_header(p, &site);
+	if (!with_flow && !with_stack && !(ring && has_events))
 		return 0;
 	if (!has_filter)
 		parse(p, &flow);

@@ -42,6 +42,8 @@ type Options struct {
 	// Events gets every drop that matches, as it comes, from one goroutine; nil for
 	// none. It needs Linux 5.8 (ring buffer).
 	Events func(Event)
+	// Headers has the headers of some dropped packets kept for Tracer.Headers. It needs Linux 5.8 (ring buffer).
+	Headers HeaderOptions
 	// Types are the kernel's, where they are read already.
 	Types *btf.Cache
 	// Symbols returns the kernel's functions when Read needs them; nil reads them at the start. Kernels without
@@ -74,6 +76,7 @@ type Tracer struct {
 	closers []func() error
 	reading sync.Mutex
 	ring    *ring
+	headers *headerReader
 	links   links
 }
 
@@ -128,6 +131,11 @@ func (t *Tracer) start() error {
 		return err
 	}
 	t.started = time.Now()
+	if t.opt.Headers.All > 0 {
+		if err := t.openHeaders(); err != nil {
+			return err
+		}
+	}
 	if t.opt.Events != nil {
 		return t.openRing()
 	}
@@ -187,7 +195,7 @@ func (t *Tracer) kinds() []kind {
 	switch {
 	case t.opt.untyped:
 		return []kind{raw}
-	case t.opt.Events != nil:
+	case t.opt.Events != nil, t.opt.Headers.All > 0:
 		return []kind{typed}
 	}
 	return []kind{typed, raw}

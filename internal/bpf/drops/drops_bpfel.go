@@ -20,6 +20,7 @@ type dropsCpu struct {
 	NewFlows    uint64
 	LostFlows   uint64
 	LostStacks  uint64
+	LostHeaders uint64
 	Condemned   uint64
 	CondemnedNs uint64
 	NoEntryNs   uint64
@@ -61,6 +62,15 @@ type dropsEvent struct {
 	Length  uint32
 }
 
+type dropsHeader struct {
+	_       structs.HostLayout
+	TimeNs  uint64
+	Site    dropsSite
+	Ifindex uint32
+	Length  uint32
+	Bytes   [128]uint8
+}
+
 type dropsRange struct {
 	_    structs.HostLayout
 	From uint64
@@ -96,6 +106,13 @@ type dropsStackKey struct {
 	Id   uint64
 }
 
+type dropsWindow struct {
+	_      structs.HostLayout
+	Number uint64
+	Kept   uint32
+	Pad    uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -103,10 +120,12 @@ const (
 	dropsMapCpus            = "cpus"
 	dropsMapEvents          = "events"
 	dropsMapFlows           = "flows"
+	dropsMapHeaders         = "headers"
 	dropsMapSites           = "sites"
 	dropsMapSpilled         = "spilled"
 	dropsMapStackCounts     = "stack_counts"
 	dropsMapStacks          = "stacks"
+	dropsMapWindows         = "windows"
 	dropsProgDropsRaw       = "drops_raw"
 	dropsProgDropsTyped     = "drops_typed"
 	dropsProgVerdictAlloc   = "verdict_alloc"
@@ -126,6 +145,8 @@ const (
 	dropsVarHasReason       = "has_reason"
 	dropsVarHasStacks       = "has_stacks"
 	dropsVarHasVerdicts     = "has_verdicts"
+	dropsVarHeadersAll      = "headers_all"
+	dropsVarHeadersEach     = "headers_each"
 	dropsVarHideHarmless    = "hide_harmless"
 	dropsVarOnlyIfindex     = "only_ifindex"
 	dropsVarOnlyNetns       = "only_netns"
@@ -193,10 +214,12 @@ type dropsMapSpecs struct {
 	Cpus        *ebpf.MapSpec `ebpf:"cpus"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	Headers     *ebpf.MapSpec `ebpf:"headers"`
 	Sites       *ebpf.MapSpec `ebpf:"sites"`
 	Spilled     *ebpf.MapSpec `ebpf:"spilled"`
 	StackCounts *ebpf.MapSpec `ebpf:"stack_counts"`
 	Stacks      *ebpf.MapSpec `ebpf:"stacks"`
+	Windows     *ebpf.MapSpec `ebpf:"windows"`
 }
 
 // dropsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -214,6 +237,8 @@ type dropsVariableSpecs struct {
 	HasReason    *ebpf.VariableSpec `ebpf:"has_reason"`
 	HasStacks    *ebpf.VariableSpec `ebpf:"has_stacks"`
 	HasVerdicts  *ebpf.VariableSpec `ebpf:"has_verdicts"`
+	HeadersAll   *ebpf.VariableSpec `ebpf:"headers_all"`
+	HeadersEach  *ebpf.VariableSpec `ebpf:"headers_each"`
 	HideHarmless *ebpf.VariableSpec `ebpf:"hide_harmless"`
 	OnlyIfindex  *ebpf.VariableSpec `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.VariableSpec `ebpf:"only_netns"`
@@ -245,10 +270,12 @@ type dropsMaps struct {
 	Cpus        *ebpf.Map `ebpf:"cpus"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Flows       *ebpf.Map `ebpf:"flows"`
+	Headers     *ebpf.Map `ebpf:"headers"`
 	Sites       *ebpf.Map `ebpf:"sites"`
 	Spilled     *ebpf.Map `ebpf:"spilled"`
 	StackCounts *ebpf.Map `ebpf:"stack_counts"`
 	Stacks      *ebpf.Map `ebpf:"stacks"`
+	Windows     *ebpf.Map `ebpf:"windows"`
 }
 
 func (m *dropsMaps) Close() error {
@@ -256,10 +283,12 @@ func (m *dropsMaps) Close() error {
 		m.Cpus,
 		m.Events,
 		m.Flows,
+		m.Headers,
 		m.Sites,
 		m.Spilled,
 		m.StackCounts,
 		m.Stacks,
+		m.Windows,
 	)
 }
 
@@ -278,6 +307,8 @@ type dropsVariables struct {
 	HasReason    *ebpf.Variable `ebpf:"has_reason"`
 	HasStacks    *ebpf.Variable `ebpf:"has_stacks"`
 	HasVerdicts  *ebpf.Variable `ebpf:"has_verdicts"`
+	HeadersAll   *ebpf.Variable `ebpf:"headers_all"`
+	HeadersEach  *ebpf.Variable `ebpf:"headers_each"`
 	HideHarmless *ebpf.Variable `ebpf:"hide_harmless"`
 	OnlyIfindex  *ebpf.Variable `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.Variable `ebpf:"only_netns"`

@@ -14,7 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type event -target bpfel  drops drops.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type event -type header -target bpfel  drops drops.bpf.c
 
 // prepare sets the switches of the programs and the sizes of their maps.
 func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
@@ -45,6 +45,8 @@ func (t *Tracer) switches() (map[string]any, error) {
 		dropsVarHasFilter:   t.opt.Filter != nil,
 		dropsVarHasEvents:   t.opt.Events != nil,
 		dropsVarHasStacks:   t.opt.StackSample > 0,
+		dropsVarHeadersEach: uint32(t.opt.Headers.Each),
+		dropsVarHeadersAll:  uint32(t.opt.Headers.All),
 		dropsVarOnlyNetns:   inode,
 		dropsVarOnlyIfindex: ifindex,
 		dropsVarFlowSample:  uint32(max(t.opt.FlowSample, 0)),
@@ -66,8 +68,19 @@ func (t *Tracer) switches() (map[string]any, error) {
 // sizeMaps leaves of maps that nothing will be written to only what the verifier
 // wants to see.
 func (t *Tracer) sizeMaps(s *ebpf.CollectionSpec) error {
+	none := func(name string) {
+		s.Maps[name] = &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	}
+	if t.opt.Headers.All == 0 {
+		none(dropsMapHeaders)
+		s.Maps[dropsMapWindows].MaxEntries = 1
+	} else if err := features.HaveMapType(ebpf.RingBuf); err != nil {
+		return fmt.Errorf("headers of dropped packets need the ring buffer of Linux 5.8: %w", err)
+	} else {
+		s.Maps[dropsMapHeaders].MaxEntries = t.opt.Headers.bytes()
+	}
 	if t.opt.Events == nil {
-		s.Maps[dropsMapEvents] = &ebpf.MapSpec{Name: dropsMapEvents, Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		none(dropsMapEvents)
 	} else if err := features.HaveMapType(ebpf.RingBuf); err != nil {
 		return fmt.Errorf("events of single drops need the ring buffer of Linux 5.8: %w; without --events they are counted", err)
 	} else if t.opt.smallRing {

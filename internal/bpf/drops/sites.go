@@ -108,6 +108,7 @@ func (t *Tracer) cpuTotals() (sum dropsCpu, err error) {
 		sum.NewFlows += c.NewFlows
 		sum.LostFlows += c.LostFlows
 		sum.LostStacks += c.LostStacks
+		sum.LostHeaders += c.LostHeaders
 	}
 	return sum, nil
 }

@@ -34,6 +34,10 @@ enum {
 	STACKS = 4096,
 	STACK_DEPTH = 32,
 	EVENT_BYTES = 1 << 20,
+
+	HEADER_BYTES = 128,   /* of a packet, from its IP header on */
+	HEADER_KIND_BITS = 6, /* of places and reasons, which share what is kept in a window */
+	HEADER_WINDOW = 30,   /* 2^30 ns are a little more than a second */
 };
 
 struct slot {
@@ -68,6 +72,7 @@ struct cpu {
 	__u64 new_flows;   /* flows put into the map, those evicted since included */
 	__u64 lost_flows;
 	__u64 lost_stacks;
+	__u64 lost_headers; /* headers for which the ring buffer had no room */
 	/* Between a function's return with NF_DROP and the packet's end: */
 	__u64 condemned; /* the packet */
 	__u64 condemned_ns;
@@ -148,3 +153,32 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, EVENT_BYTES);
 } events SEC(".maps");
+
+/* The beginning of a packet that was dropped. */
+struct header {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	struct site site;
+	__u32 ifindex;
+	__u32 length; /* of bytes */
+	unsigned char bytes[HEADER_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+	__type(value, struct header); /* for its BTF */
+} headers SEC(".maps");
+
+/* How many headers were kept in a window of time: of each kind, and behind them of all. */
+struct window {
+	__u64 number;
+	__u32 kept;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, (1 << HEADER_KIND_BITS) + 1);
+	__type(key, __u32);
+	__type(value, struct window);
+} windows SEC(".maps");

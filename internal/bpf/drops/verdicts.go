@@ -113,6 +113,8 @@ var harmlessCallers = []harmlessCaller{
 	{"unix_release_sock", false}, {"unix_stream_connect", false},
 	// The question of a netlink dump that was not read to its end.
 	{"netlink_release", false}, {"netlink_sock_destruct", false},
+	// The answer to a question about a route that there is none of ('ip route get', natkit's own questions).
+	{"inet_rtm_getroute", false}, {"inet6_rtm_getroute", false},
 	// A netlink message of which all that it brought was done, or that has no listener.
 	{"nf_tables_commit", false}, {"nfnetlink_rcv_batch", false},
 	// Made to try memory out while a driver comes up, and to run an eBPF program once.

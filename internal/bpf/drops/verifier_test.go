@@ -18,6 +18,7 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 		{FlowSample: 64, StackSample: 64, Filter: words},
 		{FlowSample: 64, StackSample: 64, Filter: words, untyped: true},
 		{FlowSample: 1, StackSample: 1, Filter: words, Events: func(Event) {}},
+		{PlacesOnly: true, Headers: HeaderOptions{All: 64, Each: 4, Room: 64}},
 	} {
 		tr := start(t, opt)
 		info, err := tr.program.Info()
