@@ -292,21 +292,30 @@ func TestRecordCountsConnectionsThatReuseTuples(t *testing.T) {
 			}
 			s.start(t)
 			s.until(t, c.before)
-			counts := s.watch(t)
-			rec, err := Record(t.Context(), RecordOptions{Options: Options{Netns: s.ns}, For: c.span})
-			if err != nil || rec.Flows == nil {
-				t.Fatalf("%v: %s", err, rec.Last().PartError("conntrack_flows"))
+			// On a busy machine the load stands still at times. Who overlooks connections that take the place of others counts half
+			// of them, each time.
+			for range mostWindows {
+				if s.counted(t, c.span) {
+					return
+				}
 			}
-			f := rec.Flows
-			least, most := counts().rates(tableMiddle(rec.First()), tableMiddle(rec.Last()))
-			t.Logf("%.0f to %.0f/s completed, estimated %.0f ± %.0f; %d entries, %v; %s", least, most, f.TotalPerSecond, f.StandardErrorPerSecond, rec.Last().Table.Sampled, f.PerSecond, s.failures())
-			if s.failed.Load() > s.completed.Load()/10 {
-				t.Errorf("%d completed, %s", s.completed.Load(), s.failures())
-			}
-			// Who overlooks connections that take the place of others counts half of them.
-			if f.TotalPerSecond < 0.75*least || f.TotalPerSecond > 1.25*most {
-				t.Errorf("estimated %.0f new connections/s, %.0f to %.0f/s were completed", f.TotalPerSecond, least, most)
-			}
+			t.Errorf("no estimate of %d was that of what was completed; %s", mostWindows, s.failures())
 		})
 	}
+}
+
+const mostWindows = 10
+
+// counted reports whether a recording estimates the connections that were completed meanwhile.
+func (s *shortConnections) counted(t *testing.T, span time.Duration) bool {
+	counts := s.watch(t)
+	rec, err := Record(t.Context(), RecordOptions{Options: Options{Netns: s.ns}, For: span})
+	all := counts()
+	if err != nil || rec.Flows == nil {
+		t.Fatalf("%v: %s", err, rec.Last().PartError("conntrack_flows"))
+	}
+	f := rec.Flows
+	least, most := all.rates(tableMiddle(rec.First()), tableMiddle(rec.Last()))
+	t.Logf("%.0f to %.0f/s completed, estimated %.0f ± %.0f; %d entries, %v; %s", least, most, f.TotalPerSecond, f.StandardErrorPerSecond, rec.Last().Table.Sampled, f.PerSecond, s.failures())
+	return s.failed.Load() <= s.completed.Load()/10 && f.TotalPerSecond >= 0.75*least && f.TotalPerSecond <= 1.25*most
 }

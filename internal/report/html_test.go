@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/net/html"
 )
 
@@ -144,58 +144,12 @@ const hostile = `</script></style></title></pre>--><script>alert(1)</script>"'` 
 // must keep the structure that it has with harmless text.
 func TestHostileStrings(t *testing.T) {
 	harmless, evil := madeUpReport(t), madeUpReport(t)
-	fill(reflect.ValueOf(harmless).Elem(), "x")
-	fill(reflect.ValueOf(evil).Elem(), hostile)
+	testutil.Fill(harmless, "x")
+	testutil.Fill(evil, hostile)
 	_, want := labPageOf(t, harmless)
 	_, got := labPageOf(t, evil)
-	if diff := cmp.Diff(structure(want), structure(got)); diff != "" {
+	if diff := cmp.Diff(testutil.Elements(want), testutil.Elements(got)); diff != "" {
 		t.Errorf("the page's structure changed (-harmless +hostile):\n%s", diff)
-	}
-}
-
-// structure lists elements with the names of their attributes.
-func structure(root *html.Node) []string {
-	var list []string
-	for n := range root.Descendants() {
-		switch n.Type {
-		case html.ElementNode:
-			entry := n.Data
-			for _, a := range n.Attr {
-				entry += " " + a.Key
-			}
-			list = append(list, entry)
-		case html.CommentNode:
-			list = append(list, "<!-- -->")
-		}
-	}
-	return list
-}
-
-// fill sets every string that can be reached from v.
-func fill(v reflect.Value, s string) {
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(s)
-	case reflect.Pointer:
-		if !v.IsNil() {
-			fill(v.Elem(), s)
-		}
-	case reflect.Interface:
-		v.Set(reflect.ValueOf(s))
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				fill(v.Field(i), s)
-			}
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			fill(v.Index(i), s)
-		}
-	case reflect.Map:
-		if !v.IsNil() && v.Type().Key().Kind() == reflect.String {
-			v.SetMapIndex(reflect.ValueOf(s).Convert(v.Type().Key()), reflect.New(v.Type().Elem()).Elem())
-		}
 	}
 }
 

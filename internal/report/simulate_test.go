@@ -3,13 +3,13 @@ package report
 import (
 	"bytes"
 	"encoding/csv"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/simulate"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/net/html"
 )
 
@@ -200,11 +200,11 @@ func TestSimulateHTML(t *testing.T) {
 // TestSimulateHostile: what a configuration says cannot leave its place.
 func TestSimulateHostile(t *testing.T) {
 	harmless, evil := simulated(t, "mixed", 3, 560), simulated(t, "mixed", 3, 560)
-	fill(reflect.ValueOf(harmless).Elem(), "x")
-	fill(reflect.ValueOf(evil).Elem(), hostile)
+	testutil.Fill(harmless, "x")
+	testutil.Fill(evil, hostile)
 	_, want := simulatePageOf(t, harmless)
 	_, got := simulatePageOf(t, evil)
-	if diff := cmp.Diff(structure(want), structure(got)); diff != "" {
+	if diff := cmp.Diff(testutil.Elements(want), testutil.Elements(got)); diff != "" {
 		t.Errorf("the page's structure changed (-harmless +hostile):\n%s", diff)
 	}
 	var text bytes.Buffer

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -240,7 +239,7 @@ func TestTerminalIsSafe(t *testing.T) {
 	doctor.Followed = madeUpFlows()
 	plan := Planned{Changes: []tune.Change{{}}, Files: []tune.Change{{}}, Already: []string{""}, Warnings: []string{""}}
 	for _, v := range []any{lab, doctor, &plan} {
-		fill(reflect.ValueOf(v).Elem(), hostile)
+		testutil.Fill(v, hostile)
 	}
 	var out bytes.Buffer
 	for _, err := range []error{Lab(&out, Style{}, lab), Doctor(&out, Style{}, doctor, true, ""), plan.Text(&out, Style{})} {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // handlerOf is the page of a state, at noon.
@@ -261,49 +262,19 @@ const evil = `</script></style></title></main>--><script>hacked=1</script>"'` + 
 // hostile is a host whose every text is hostile.
 func hostile() *state.State {
 	s := faulty()
-	fill(reflect.ValueOf(s).Elem(), evil)
+	testutil.Fill(s, evil, reflect.TypeFor[state.History]())
 	s.Version = "0.9.0-test" // natkit's own
 	return s
-}
-
-// fill sets every string that can be reached, keys of maps included but for those that are natkit's.
-func fill(v reflect.Value, text string) {
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(text)
-	case reflect.Pointer:
-		if !v.IsNil() {
-			fill(v.Elem(), text)
-		}
-	case reflect.Interface:
-		if !v.IsNil() && v.Elem().Kind() == reflect.String {
-			v.Set(reflect.ValueOf(text))
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[state.History]() {
-				fill(v.Field(i), text)
-			}
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			fill(v.Index(i), text)
-		}
-	case reflect.Map:
-		if v.Type() == reflect.TypeFor[map[string]int64]() {
-			v.SetMapIndex(reflect.ValueOf(text), reflect.ValueOf(int64(7)))
-		}
-	}
 }
 
 // TestHostile: hostile texts leave the page the elements that it has with harmless ones.
 func TestHostile(t *testing.T) {
 	harmless := faulty()
-	fill(reflect.ValueOf(harmless).Elem(), "x")
+	testutil.Fill(harmless, "x", reflect.TypeFor[state.History]())
 	harmless.Version, harmless.Namespaces[0].Name = "0.9.0-test", "inode 7" // no flag leads there either
 	_, want := pageText(t, harmless, "")
 	text, got := pageText(t, hostile(), "")
-	if diff := cmp.Diff(elements(want), elements(got)); diff != "" {
+	if diff := cmp.Diff(testutil.Elements(want), testutil.Elements(got)); diff != "" {
 		t.Errorf("hostile texts change the page (-harmless +hostile):\n%s", diff)
 	}
 	if i := strings.IndexAny(text, "\x1b\u202e\u009b"); i >= 0 {
@@ -312,23 +283,6 @@ func TestHostile(t *testing.T) {
 	if !strings.Contains(text, "&lt;img src=x onerror=hacked=2&gt;") {
 		t.Error("the hostile text is not in the page: the test shows nothing")
 	}
-}
-
-// elements are those of a page with the names of their attributes.
-func elements(root *html.Node) (all []string) {
-	for n := range root.Descendants() {
-		switch n.Type {
-		case html.ElementNode:
-			entry := n.Data
-			for _, a := range n.Attr {
-				entry += " " + a.Key
-			}
-			all = append(all, entry)
-		case html.CommentNode:
-			all = append(all, "<!---->")
-		}
-	}
-	return all
 }
 
 // TestVerdict: what is not known is never good, and services without answers never are either.
