@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/watch"
+	"golang.org/x/sys/unix"
 )
 
 // mostPending bounds triggers that wait for their minutes.
@@ -28,7 +29,15 @@ type pending struct {
 	at    ring.Stamp
 	due   time.Time
 	event ring.Event
+	// full is set where the disk was full when they were to be kept.
+	full bool
 }
+
+// retryFull is when minutes that a full disk had no room for are tried again.
+const retryFull = 30 * time.Second
+
+// isFull reports whether there was no room on the disk.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // keeper keeps the minutes around triggers.
 type keeper struct {
@@ -41,8 +50,17 @@ func (k *keeper) add(p pending) bool {
 	if len(k.waiting) >= mostPending {
 		return false
 	}
-	k.waiting = append(k.waiting, p)
+	k.wait(p)
 	return true
+}
+
+// wait puts it among the others by when it is due.
+func (k *keeper) wait(p pending) {
+	at := slices.IndexFunc(k.waiting, func(other pending) bool { return other.due.After(p.due) })
+	if at < 0 {
+		at = len(k.waiting)
+	}
+	k.waiting = slices.Insert(k.waiting, at, p)
 }
 
 // await has the minutes around a trigger kept when they are over.
@@ -98,7 +116,7 @@ func (k *keeper) resume(r *ring.Ring, now time.Time) error {
 // keepDue keeps what is due.
 func (r *recorder) keepDue(now time.Time, at ring.Stamp) error {
 	for len(r.keeper.waiting) > 0 && !now.Before(r.keeper.waiting[0].due) {
-		if err := r.keepNext(at); err != nil {
+		if err := r.keepNext(at, now.Add(r.retryFull)); err != nil {
 			return err
 		}
 	}
@@ -108,20 +126,31 @@ func (r *recorder) keepDue(now time.Time, at ring.Stamp) error {
 // keepAll keeps what waits, with what there is of the minutes after it.
 func (r *recorder) keepAll(at ring.Stamp) error {
 	for len(r.keeper.waiting) > 0 {
-		if err := r.keepNext(at); err != nil {
+		if err := r.keepNext(at, time.Time{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *recorder) keepNext(at ring.Stamp) error {
+// keepNext keeps the first that waits. Where the disk is full it is tried again at a time, as long as the ring has the minutes, unless
+// that is zero.
+func (r *recorder) keepNext(at ring.Stamp, again time.Time) error {
 	p := r.keeper.waiting[0]
 	r.keeper.waiting = r.keeper.waiting[1:]
 	began := watch.CPUTime()
 	dir, err := r.keeper.keep(p)
 	r.besides += watch.CPUTime() - began
+	if isFull(err) && !again.IsZero() {
+		if !p.full {
+			r.Note(fmt.Errorf("keep the minutes around %s: %w; they are kept when there is room", p.at.Wall.Format(time.RFC3339), err))
+		}
+		p.due, p.full = again, true
+		r.keeper.wait(p)
+		return nil
+	}
 	if err != nil {
+		r.end.NotKept++
 		at := p.at.Wall.Format(time.RFC3339)
 		r.Note(fmt.Errorf("keep the minutes around %s: %w; they are in the ring: 'natkit record export --at %s' writes them", at, err, at))
 		return nil
@@ -137,7 +166,11 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := k.makeRoom(r.Bytes(from, to)); err != nil {
+	bytes := r.Bytes(from, to)
+	if bytes == 0 {
+		return "", errors.New("the ring does not have them any more")
+	}
+	if err := k.makeRoom(bytes); err != nil {
 		return "", err
 	}
 	base := filepath.Join(k.Dir, keptDir)
@@ -163,7 +196,9 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 			return ring.WritePcapng(out, r, from, to, k.Version)
 		}))
 	}
-	if err := errors.Join(missing...); err != nil {
+	if err := errors.Join(missing...); isFull(err) {
+		return "", err
+	} else if err != nil {
 		w.Missing = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	data, err := json.MarshalIndent(w, "", " ")

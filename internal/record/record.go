@@ -56,6 +56,8 @@ type Options struct {
 
 	// unpaced is for tests, which cannot wait for the share of a CPU.
 	unpaced bool
+	// retryFull is the constant of that name, but in tests.
+	retryFull time.Duration
 }
 
 // share is the part of one CPU that snapshots may take; credit is what it saves up for those that cost more, as key
@@ -78,7 +80,9 @@ type End struct {
 	// Lost could not be written.
 	Lost uint64
 	// Kept is how many times the minutes around a trigger were kept.
-	Kept    int
+	Kept int
+	// NotKept is how many times they could not be, as on a disk that remained full.
+	NotKept int
 	Bytes   int64
 	Seconds float64
 	CPU     time.Duration
@@ -157,6 +161,7 @@ func begin(o Options) (r *recorder, err error) {
 	r = &recorder{Options: o, series: collect.NewSeries(collect.Options{Netns: o.Netns, Names: o.Names}), budget: tableBudget,
 		tracker: diagnose.NewTracker(), began: time.Now(), again: map[string]time.Time{}, unread: map[string]bool{}}
 	r.budget.Interval = o.Every
+	r.retryFull = cmp.Or(o.retryFull, retryFull)
 	r.keeper = keeper{Options: o}
 	h := ring.Header{WrittenBy: o.Version, Host: host, Run: rand.Text(), StartedAt: r.began.UTC(), EverySeconds: o.Every.Seconds()}
 	if o.Netns != nil {
@@ -251,7 +256,7 @@ func (r *recorder) write(at ring.Stamp, take *collect.Take) {
 		r.Note(errors.New("the recording goes on"))
 	case err != nil && r.failing == "":
 		r.failing = err.Error()
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		if isFull(err) {
 			err = fmt.Errorf("%w; the recording goes on when there is room", err)
 		}
 		r.Note(err)

@@ -394,23 +394,108 @@ func TestChildRecords(t *testing.T) {
 	}
 }
 
-// TestFullDisk: on a full disk the recorder says so once, and goes on when there is room; what is missing is in the ring.
-func TestFullDisk(t *testing.T) {
+// smallDisk is a directory with a file system of its own, in a process with mounts of its own; false in the one that starts it.
+func smallDisk(t *testing.T) (dir string, own bool) {
+	t.Helper()
 	testutil.NeedRoot(t)
 	if os.Getenv("NATKIT_TEST_MOUNTS") == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), "NATKIT_TEST_MOUNTS=own")
 		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		return
+		return "", false
 	}
-	disk := t.TempDir()
-	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("small", disk, "tmpfs", 0, "size=3m")); err != nil {
+	dir = t.TempDir()
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("small", dir, "tmpfs", 0, "size=3m")); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(disk, unix.MNT_DETACH)
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir, true
+}
+
+// fillDisk returns the file that takes all of it.
+func fillDisk(t *testing.T, disk string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "ballast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	return f.Name()
+}
+
+// TestKeptLater: minutes that a full disk has no room for are kept when there is some, which is said once; at the end those that
+// could not be are counted.
+func TestKeptLater(t *testing.T) {
+	disk, own := smallDisk(t)
+	if !own {
+		return
+	}
+	o := options(t, nil)
+	o.Dir, o.retryFull = filepath.Join(disk, "record"), time.Minute
+	var notes []string
+	o.Note = func(err error) { notes = append(notes, err.Error()) }
+	if err := makeDir(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	r, err := begin(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, newest, err := read(o.Dir).Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes = nil
+	at, now := newest.Stamp, time.Now()
+	r.await(pending{at: at, due: now, event: ring.Event{Event: ring.EventMark}})
+	ballast := fillDisk(t, disk)
+	keep := func(after time.Duration) {
+		t.Helper()
+		if err := r.keepDue(now.Add(after), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(0)
+	keep(time.Minute)
+	if len(notes) != 1 || !strings.Contains(notes[0], "no space left on device; they are kept when there is room") || len(r.keeper.waiting) != 1 || r.end.Kept > 0 {
+		t.Fatalf("%q, %+v, %+v", notes, r.keeper.waiting, r.end)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	keep(time.Minute) // it is not yet time
+	if r.end.Kept > 0 {
+		t.Error("tried again at once")
+	}
+	keep(2 * time.Minute)
+	kept, err := List(o.Dir)
+	if err != nil || len(kept) != 1 || kept[0].Snapshots != 2 || kept[0].Missing != "" || r.end.Kept != 1 || len(notes) != 1 {
+		t.Fatalf("%+v: %v; %q", kept, err, notes)
+	}
+	r.await(pending{at: at, due: now, event: ring.Event{Event: ring.EventMark}})
+	fillDisk(t, disk)
+	if err := r.keepAll(at); err != nil || r.end.NotKept != 1 || len(notes) != 2 || !strings.Contains(notes[1], "they are in the ring") {
+		t.Errorf("at the end: %+v, %q: %v", r.end, notes, err)
+	}
+}
+
+// TestFullDisk: on a full disk the recorder says so once, and goes on when there is room; what is missing is in the ring.
+func TestFullDisk(t *testing.T) {
+	disk, own := smallDisk(t)
+	if !own {
+		return
+	}
 	o := options(t, nil)
 	o.Dir, o.Every = filepath.Join(disk, "record"), 20*time.Millisecond
 	var mutex sync.Mutex
@@ -427,15 +512,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	stop := start(t, o)
 	waitSnapshots(t, o.Dir, 2)
-	ballast := filepath.Join(disk, "ballast")
-	f, err := os.Create(ballast)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 4096))
-	}
-	f.Close()
+	ballast := fillDisk(t, disk)
 	testutil.Eventually(t, "a full disk is noted", func() bool { return len(noted()) == 1 })
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
