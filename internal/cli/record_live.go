@@ -112,6 +112,9 @@ func runRecorder(ctx context.Context, env *Env, where string, o record.Options) 
 	}
 	env.note("ended after %s: %s, %s of ring, %s of a CPU", time.Duration(end.Seconds*float64(time.Second)).Round(time.Second),
 		units.Plural(end.Snapshots, "snapshot", "snapshots"), units.Bytes(end.Bytes), units.Percent(end.CPU.Seconds()/max(end.Seconds, 1e-9)))
+	if end.NotKept > 0 {
+		env.note("the minutes around %s were not kept", units.Plural(end.NotKept, "trigger", "triggers"))
+	}
 	return nil
 }
 
