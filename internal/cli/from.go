@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -136,7 +138,8 @@ func (r recorded) texts(walk loose.Walk, head []byte, fn func(*snapshot.Recordin
 	return malformed(fmt.Errorf("read %s: %w", r.name, err))
 }
 
-// directory walks through the plain files below a directory; it follows no links, and opens nothing outside.
+// directory walks through the plain files below a directory; it follows no links, and opens nothing outside. What the
+// running kernel shows in place of files is no recording, and would not end.
 func directory(ctx context.Context, name string) loose.Walk {
 	return func(fn func(*loose.File) error) error {
 		root, err := os.OpenRoot(name)
@@ -144,30 +147,105 @@ func directory(ctx context.Context, name string) loose.Walk {
 			return err
 		}
 		defer root.Close()
-		return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil && !errors.Is(err, fs.ErrPermission) || err == nil && !d.Type().IsRegular() {
-				return err
-			}
-			f := &loose.File{Name: filepath.ToSlash(path), Reader: unreadable{err}}
-			if err != nil {
-				return fn(f)
-			}
-			file, err := root.Open(path)
-			if err != nil {
-				f.Reader = unreadable{err}
-				return fn(f)
-			}
-			defer file.Close()
-			if info, err := file.Stat(); err == nil {
-				f.Modified = info.ModTime()
-			}
-			f.Reader = file
-			return loose.Archive(f, fn)
-		})
+		if err := mayWalk(root); err != nil {
+			return err
+		}
+		w := &walker{ctx, root, fn, directoryMax}
+		return fs.WalkDir(root.FS(), ".", w.visit)
 	}
+}
+
+// mayWalk refuses directories of the running system: 'natkit doctor' reads that itself.
+func mayWalk(root *os.Root) error {
+	kind, err := kernelFS(root, ".")
+	if err != nil {
+		return err
+	}
+	top, topErr := os.Stat("/")
+	switch here, err := root.Stat("."); {
+	case kind != "":
+		return fmt.Errorf("it is the running kernel's (%s), not a recording: 'natkit doctor' without --from diagnoses this host", kind)
+	case err == nil && topErr == nil && os.SameFile(here, top):
+		return errors.New("it is the root of the running system, not a recording: 'natkit doctor' without --from diagnoses this host; to read texts give their directory")
+	}
+	return nil
+}
+
+// kernelFS is disk.KernelFS of a directory.
+func kernelFS(root *os.Root, dir string) (string, error) {
+	f, err := root.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return disk.KernelFS(f), nil
+}
+
+// walker hands on the files of a directory.
+type walker struct {
+	ctx  context.Context
+	root *os.Root
+	fn   func(*loose.File) error
+	// left is how many bytes may be read yet.
+	left int64
+}
+
+// directoryMax bounds what is read of a directory, as of an archive.
+const directoryMax = 8 << 30
+
+// bounded is a file that takes from what is left.
+type bounded struct {
+	io.Reader
+	left *int64
+}
+
+func (b bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	*b.left -= int64(n)
+	return n, err
+}
+
+// visit is a fs.WalkDirFunc. What cannot be read, or has gone meanwhile, is a file that cannot be read: the others are of use.
+func (w *walker) visit(path string, d fs.DirEntry, err error) error {
+	if ended := w.ctx.Err(); ended != nil {
+		return ended
+	}
+	switch {
+	case err != nil && path == ".":
+		return err
+	case err != nil:
+		return w.unread(path, err)
+	case d.IsDir():
+		kind, _ := kernelFS(w.root, path)
+		if kind == "" { // why it cannot be opened, the next visit says
+			return nil
+		}
+		return cmp.Or(w.unread(path, fmt.Errorf("passed over: it is the running kernel's (%s)", kind)), fs.SkipDir)
+	case !d.Type().IsRegular():
+		return nil
+	}
+	return w.file(path)
+}
+
+func (w *walker) file(path string) error {
+	if w.left < 0 {
+		return fmt.Errorf("it has more than %d GiB: give the directory with the texts alone", directoryMax>>30)
+	}
+	file, err := w.root.Open(path)
+	if err != nil {
+		return w.unread(path, err)
+	}
+	defer file.Close()
+	f := &loose.File{Name: filepath.ToSlash(path), Reader: bounded{file, &w.left}}
+	if info, err := file.Stat(); err == nil {
+		f.Modified = info.ModTime()
+	}
+	return loose.Archive(f, w.fn)
+}
+
+// unread hands on a file with why it cannot be read, which is noted beside its name.
+func (w *walker) unread(path string, err error) error {
+	return w.fn(&loose.File{Name: filepath.ToSlash(path), Reader: unreadable{disk.Cause(err)}})
 }
 
 // unreadable is the content of a file that cannot be opened.

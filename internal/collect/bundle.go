@@ -262,6 +262,8 @@ func readRecording(b *snapshot.BundleReader, n int) (rec *snapshot.Recording, da
 	if len(rec.Snapshots) == 1 {
 		rec.SinceStartOf(rec.Last())
 	}
+	rec.NoUptime = first.headless
+	rec.SomeSysctls = rec.NoUptime
 	return rec, damage, contradiction(rec)
 }
 

@@ -323,5 +323,12 @@ func (e errNotRecorded) Error() string {
 	return fmt.Sprintf("read %s: not in the bundle: the natkit that wrote it did not read it", e.what)
 }
 
+// errLost is why something is missing in a bundle that is not whole.
+type errLost struct{ what string }
+
+func (e errLost) Error() string {
+	return fmt.Sprintf("read %s: not in what is left of the bundle", e.what)
+}
+
 // causes is an error as one line: errors.Join puts each on a line of its own.
 func causes(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -310,13 +310,20 @@ type tape struct {
 	// err is why the bundle cannot be read on, damage why this snapshot's folder is not whole.
 	err    error
 	damage *snapshot.DamageError
+	// headless is true where the folder ends before its head.
+	headless bool
 }
 
-// newTape reads the folder up to its table.
+// newTape reads the folder up to its table. Of the first one what stands before a damage is of use; that of a later
+// recording is of a network namespace that is not known without its head.
 func newTape(b *snapshot.BundleReader, at place) (*tape, error) {
 	t := &tape{bundle: b, place: at, files: map[string][]byte{}}
 	for held := 0; held < smallMax; {
 		name, data, err := t.next()
+		if (at == place{}) && len(t.files) > 0 && errors.As(err, &t.damage) {
+			t.headless = true
+			return t, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -363,6 +370,14 @@ func (t *tape) failure(what string) error {
 	return nil
 }
 
+// missing is why something is not in the folder.
+func (t *tape) missing(what string) error {
+	if t.damage != nil {
+		return errLost{what}
+	}
+	return errNotRecorded{what}
+}
+
 func (t *tape) inside(fn func() error) error { return fn() }
 
 // readStart: the bundle has what was read.
@@ -372,9 +387,13 @@ func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, e
 	}
 	data, ok := t.files[fileFolder+path]
 	if !ok {
-		return nil, false, errNotRecorded{path}
+		return nil, false, t.missing(path)
 	}
-	return data[:min(len(data), max)], len(data) <= max && !slices.Contains(t.head.Cut, path), nil
+	whole := len(data) <= max && !slices.Contains(t.head.Cut, path)
+	if t.headless { // which files were cut is lost
+		whole = len(data) < max
+	}
+	return data[:min(len(data), max)], whole, nil
 }
 
 func (t *tape) list(dir, prefix string) ([]string, error) {
@@ -384,7 +403,7 @@ func (t *tape) list(dir, prefix string) ([]string, error) {
 	}
 	names, ok := t.head.Lists[what]
 	if !ok {
-		return nil, errNotRecorded{dir}
+		return nil, t.missing(dir)
 	}
 	return names, nil
 }
@@ -401,7 +420,12 @@ func (t *tape) namer() func(context.Context) *snapshot.Names {
 
 func (t *tape) world() (world, error) { return nil, errNotRecorded{"the namespace"} }
 
-func (t *tape) machine() (machine, error) { return t.head.Machine, t.failure(askedMachine) }
+func (t *tape) machine() (machine, error) {
+	if t.headless {
+		return machine{PageBytes: 4096}, nil // the release is in a file
+	}
+	return t.head.Machine, t.failure(askedMachine)
+}
 
 // answer is not in bundles of a natkit that did not ask.
 func (t *tape) answer(q question, v any, _ func() error) error {
@@ -413,7 +437,7 @@ func (t *tape) answer(q question, v any, _ func() error) error {
 		data, ok = t.tail.Answers[q.member]
 	}
 	if !ok {
-		return errNotRecorded{q.what}
+		return t.missing(q.what)
 	}
 	return t.parse(q.member, data, v)
 }
@@ -424,7 +448,7 @@ func (t *tape) structSize(name string) (int, error) {
 	}
 	n, ok := t.head.StructSizes[name]
 	if !ok || n <= 0 || n > math.MaxInt16 {
-		return 0, errNotRecorded{"struct " + name}
+		return 0, t.missing("struct " + name)
 	}
 	return n, nil
 }
@@ -443,6 +467,9 @@ func (t *tape) clock(label string) instant {
 	if now, ok := t.head.Clocks[label]; ok {
 		return now
 	}
+	if t.headless {
+		return instant{Wall: t.bundle.Header.TakenAt}
+	}
 	if t.damage != nil { // what the tail had
 		return t.head.Clocks[snapshot.PartTable]
 	}
@@ -450,7 +477,11 @@ func (t *tape) clock(label string) instant {
 }
 
 func (t *tape) counters(_ context.Context, fn func([]byte) error) error {
-	return replay(t.files[countersName], t.failure(askedCounters), fn)
+	counters, failure := t.files[countersName], t.failure(askedCounters)
+	if t.headless && len(counters) == 0 {
+		failure = errLost{"conntrack's counters"}
+	}
+	return replay(counters, failure, fn)
 }
 
 // replay passes on what came before an error, and the error.
@@ -469,6 +500,9 @@ func (t *tape) kernelLog(fn func([]byte) bool) (uint64, error) {
 		n := recordLen(text)
 		fn(text[:n])
 		text = text[n:]
+	}
+	if _, read := t.files[kernelLogName]; t.headless && !read {
+		return 0, errLost{"the kernel log"}
 	}
 	return t.head.KernelLogNext, t.failure(askedKernelLog)
 }
@@ -489,6 +523,9 @@ func recordLen(text []byte) int {
 }
 
 func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, error) {
+	if t.damage != nil {
+		return dump.Result{}, fmt.Errorf("read the connection table: %w", t.damage)
+	}
 	var wrong error
 	for {
 		name, data, err := t.next()

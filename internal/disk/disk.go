@@ -39,6 +39,9 @@ func ReadPlain(path string, limit int) ([]byte, error) {
 	return text, nil
 }
 
+// procfs is a name that KernelFS returns.
+const procfs = "procfs"
+
 func readPlain(path string, limit int) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -59,7 +62,7 @@ func readPlain(path string, limit int) ([]byte, error) {
 		return nil, cmp.Or(err, errNotRegular)
 	}
 	// Files of procfs seem regular, and one may wait for what the kernel logs next.
-	if isOfProcfs(f) {
+	if KernelFS(f) == procfs {
 		return nil, fmt.Errorf("%w: it is of procfs", errNotRegular)
 	}
 	return io.ReadAll(io.LimitReader(f, int64(limit)+1))

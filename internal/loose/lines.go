@@ -5,11 +5,9 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf16"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
@@ -120,49 +118,5 @@ func decompressed(r io.Reader) (io.Reader, error) {
 			return plain, nil
 		}
 	}
-	switch {
-	case bytes.HasPrefix(head, []byte("\xff\xfe")):
-		return &utf16Reader{r: b, order: binary.LittleEndian}, nil
-	case bytes.HasPrefix(head, []byte("\xfe\xff")):
-		return &utf16Reader{r: b, order: binary.BigEndian}, nil
-	}
-	return b, nil
-}
-
-// utf16Reader gives UTF-16 as UTF-8, the mark at its beginning as well.
-type utf16Reader struct {
-	r     io.Reader
-	order binary.ByteOrder
-	out   []byte
-	// high is the first half of a pair.
-	high uint16
-}
-
-func (u *utf16Reader) Read(p []byte) (int, error) {
-	for len(u.out) == 0 {
-		var buf [4096]byte
-		n, err := io.ReadFull(u.r, buf[:])
-		for i := 0; i+1 < n; i += 2 {
-			u.add(u.order.Uint16(buf[i:]))
-		}
-		if n == 0 {
-			return 0, err
-		}
-	}
-	n := copy(p, u.out)
-	u.out = u.out[n:]
-	return n, nil
-}
-
-func (u *utf16Reader) add(c uint16) {
-	r := rune(c)
-	switch {
-	case u.high != 0:
-		r = utf16.DecodeRune(rune(u.high), r)
-		u.high = 0
-	case utf16.IsSurrogate(r):
-		u.high = c
-		return
-	}
-	u.out = append(u.out, string(r)...)
+	return UTF8(b), nil
 }

@@ -73,9 +73,10 @@ const (
 	textMax = snapshot.MemberMax
 	// lineMax bounds a line; of a longer one the rest is passed over.
 	lineMax = 64 << 10
-	// mostFiles bounds those of a tree, mostTexts those that are kept of it.
-	mostFiles = 500_000
-	mostTexts = 20_000
+	// mostFiles bounds those of a tree, mostWithout those before the first text, mostTexts those that are kept of it.
+	mostFiles   = 500_000
+	mostWithout = 50_000
+	mostTexts   = 20_000
 )
 
 // Options specify how to read a tree.
@@ -130,8 +131,11 @@ type reader struct {
 
 // read takes the texts of a file.
 func (r *reader) read(f *File) error {
-	if r.files++; r.files > mostFiles {
+	switch r.files++; {
+	case r.files > mostFiles:
 		return fmt.Errorf("more than %d files", mostFiles)
+	case r.others > mostWithout && len(r.texts) == 0:
+		return fmt.Errorf("%w: it looked at %d, such as %s", ErrNothing, mostWithout, r.unknown[0])
 	}
 	if ignored(f.Name) {
 		return nil

@@ -42,8 +42,14 @@ func TestHarmlessRanges(t *testing.T) {
 // TestClosedSocketIsNoDrop: what a closed socket had not read is freed by kfree_skb.
 func TestClosedSocketIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
-	// Not by its namespace: a datagram in a queue no longer has it.
-	words, err := frame.ParseFilter([]string{"src host 198.18.0.2 and udp dst port 4793"})
+	var unread net.PacketConn
+	testutil.Inside(t, n.server, func() (err error) {
+		unread, err = net.ListenPacket("udp4", serverIP+":0")
+		return err
+	})
+	// Not by its namespace, which a datagram in a queue no longer has: by a port that no other run of this test has.
+	to := unread.LocalAddr().String()
+	words, err := frame.ParseFilter([]string{"src host 198.18.0.2 and udp dst port " + to[len(serverIP)+1:]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +58,7 @@ func TestClosedSocketIsNoDrop(t *testing.T) {
 	behind := start(t, Options{Netns: n.server}) // sees what was sent after them
 	const count = 20
 	testutil.Inside(t, n.server, func() error {
-		unread, err := net.ListenPacket("udp4", serverIP+":4793")
-		if err != nil {
-			return err
-		}
-		datagrams(t, n.client, serverIP+":4793", count)
+		datagrams(t, n.client, to, count)
 		toServer(t, n, 1)
 		until(t, behind, 1)
 		return unread.Close()

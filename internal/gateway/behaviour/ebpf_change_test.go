@@ -134,8 +134,11 @@ func (c *changing) receive(dev string, n int, files ...*fixedFile) error {
 	buffer, deadline := make([]byte, 1<<16), time.Now().Add(c.patience)
 	for n > 0 {
 		b, err := receiveFrom(c.wires.far[dev], buffer, time.Until(deadline))
-		if err != nil || time.Now().After(deadline) {
-			return fmt.Errorf("%d packets are lost at %s: %w", n, dev, err)
+		if err == nil && b == nil && time.Now().After(deadline) {
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			return fmt.Errorf("%d packets are lost at %s: %w%s", n, dev, err, c.missing())
 		}
 		var f frame.Frame
 		if b == nil || f.Decode(b) != nil || len(f.Payload) != 4 {
@@ -154,6 +157,15 @@ func (c *changing) receive(dev string, n int, files ...*fixedFile) error {
 		}
 	}
 	return nil
+}
+
+// missing are the packets that did not come, by their ends.
+func (c *changing) missing() string {
+	var b strings.Builder
+	for _, t := range c.sent {
+		fmt.Fprintf(&b, "\n%v > %v", t.Src, t.Dst)
+	}
+	return b.String()
 }
 
 func oneOfFiles(sent, got frame.Tuple, files []*fixedFile) bool {
@@ -228,6 +240,7 @@ func TestEBPFChangesUnderTraffic(t *testing.T) {
 		t.Run(string(e.xdp), func(t *testing.T) {
 			testutil.NeedRoot(t)
 			t.Parallel()
+			testutil.ShareHost(t) // what the programs leave to netfilter is tracked: it would be lost where a test fills the host's table
 			t.Logf("NATKIT_SEED=%d", seed)
 			w, err := Namespaces(e, testutil.Patience(patience), Polled)()
 			if err != nil {

@@ -96,7 +96,8 @@ func TestKernelHoldsWhatTheMixSays(t *testing.T) {
 			f := start(t, options(t, ns, m.Name, some))
 			got := table(t, ns)
 			slack := uint32(time.Since(began)/time.Second) + 2
-			if f.Made != some || f.Table.Entries != some || len(got) != some {
+			// Where the machine took so long, the shortest ones have ended.
+			if least := lastingAtLeast(m.Filler(5, f.Mark), slack); f.Made != some || f.Table.Entries < least || f.Table.Entries > some || int64(len(got)) < least || len(got) > some {
 				t.Fatalf("made %d, the table holds %d, read %d; want %d", f.Made, f.Table.Entries, len(got), some)
 			}
 			removed, err := f.Remove(t.Context())
@@ -107,6 +108,17 @@ func TestKernelHoldsWhatTheMixSays(t *testing.T) {
 			compareTable(t, m.Filler(5, f.Mark), got, slack)
 		})
 	}
+}
+
+// lastingAtLeast is how many of the entries of a fill are there after so many seconds.
+func lastingAtLeast(filler *lab.Filler, seconds uint32) (n int64) {
+	var e conntrack.Entry
+	for i := range int64(some) {
+		if filler.Entry(i, &e); e.Timeout > seconds {
+			n++
+		}
+	}
+	return n
 }
 
 // lastingLonger is how many of the entries have not expired after so long.
@@ -125,6 +137,9 @@ func compareTable(t *testing.T, filler *lab.Filler, got map[conntrack.Tuple]conn
 	for i := range int64(some) {
 		part := filler.Mix().Parts[filler.Entry(i, &want)]
 		have, there := got[want.Orig]
+		if !there && want.Timeout <= slack {
+			continue
+		}
 		if !there {
 			t.Fatalf("entry %d (part %s) is not there: %+v", i, part.Name, want)
 		}
@@ -162,8 +177,10 @@ func TestOtherProtocols(t *testing.T) {
 	}
 	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
+	began := time.Now()
 	f := start(t, FillOptions{Netns: ns, Where: "test", Mix: m, Seed: 5, Target: some, Dir: t.TempDir()})
-	compareTable(t, m.Filler(5, f.Mark), table(t, ns), 5)
+	got := table(t, ns)
+	compareTable(t, m.Filler(5, f.Mark), got, uint32(time.Since(began)/time.Second)+2)
 	if _, err := f.Remove(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -180,7 +197,7 @@ func TestRemoveLeavesOthers(t *testing.T) {
 	if first.Before != 10 || first.Made != some-10 {
 		t.Errorf("made %d beside %d, want %d in all", first.Made, first.Before, some)
 	}
-	o = options(t, ns, "gateway", 2*some)
+	o = options(t, ns, "snat-ports", 2*some) // none of both ends while the test runs
 	o.Dir = dir
 	second := start(t, o)
 	if first.Mark == second.Mark {

@@ -1,4 +1,4 @@
-package cli
+package loose
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ func inUTF16(order binary.AppendByteOrder, text string) (b []byte) {
 	return b
 }
 
-func TestAsUTF8(t *testing.T) {
+func TestUTF8(t *testing.T) {
 	long := strings.Repeat("tcp 6 src=198.18.0.2 → 𝄞\r\n", 500)
 	for _, tt := range []struct{ name, in, want string }{
 		{"empty", "", ""},
@@ -33,24 +33,24 @@ func TestAsUTF8(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, from := range []io.Reader{strings.NewReader(tt.in), iotest.OneByteReader(strings.NewReader(tt.in)), iotest.DataErrReader(strings.NewReader(tt.in))} {
-				if got, err := io.ReadAll(asUTF8(from)); err != nil || string(got) != tt.want {
+				if got, err := io.ReadAll(UTF8(from)); err != nil || string(got) != tt.want {
 					t.Errorf("%.80q, %v, want %.80q", got, err, tt.want)
 				}
 			}
 		})
 	}
-	if _, err := io.ReadAll(asUTF8(strings.NewReader("\xff\xfea"))); err != io.ErrUnexpectedEOF {
+	if _, err := io.ReadAll(UTF8(strings.NewReader("\xff\xfea"))); err != io.ErrUnexpectedEOF {
 		t.Errorf("half of a unit: %v", err)
 	}
 }
 
-// FuzzAsUTF8: what does not begin with a mark of UTF-16 is as it was; what does becomes no more than half as much again.
-func FuzzAsUTF8(f *testing.F) {
+// FuzzUTF8: what does not begin with a mark of UTF-16 is as it was; what does becomes no more than half as much again.
+func FuzzUTF8(f *testing.F) {
 	f.Add([]byte("\xff\xfea\x00\x34\xd8"))
 	f.Add([]byte("\xfe\xff\x00a"))
 	f.Add([]byte("tcp 6"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		got, err := io.ReadAll(asUTF8(bytes.NewReader(in)))
+		got, err := io.ReadAll(UTF8(bytes.NewReader(in)))
 		marked := bytes.HasPrefix(in, []byte("\xff\xfe")) || bytes.HasPrefix(in, []byte("\xfe\xff"))
 		switch {
 		case !marked && (err != nil || !bytes.Equal(got, in)):
