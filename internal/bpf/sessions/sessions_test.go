@@ -136,7 +136,9 @@ func TestEachConnectionIsSeenOnce(t *testing.T) {
 	send(t, client, "198.18.1.2:9999", "198.18.2.2:99", 3) // dropped by a filter
 	send(t, client, "198.18.1.2:9998", "198.18.2.2:53", 1)
 	testutil.Run(t, client, "", "ping", "-c", "2", "-i", "0.01", "198.18.2.2")
-	f.until(t, "all starts", func() bool { return f.seen["start 17 198.18.1.2:9998 > 198.18.2.2:53"] > 0 && f.seen["start icmp 198.18.1.2 > 198.18.2.2 as 198.18.2.1"] > 0 })
+	f.until(t, "all starts", func() bool {
+		return f.seen["start 17 198.18.1.2:9998 > 198.18.2.2:53"] > 0 && f.seen["start icmp 198.18.1.2 > 198.18.2.2 as 198.18.2.1"] > 0
+	})
 	forget(t, gw)
 	f.until(t, "all ends", func() bool { return len(f.seen) >= 2*(n+2) })
 	for i := range n {
