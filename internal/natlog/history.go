@@ -22,8 +22,10 @@ type History struct {
 	// inside: the query is the host inside, and what is looked for what it had outside.
 	inside bool
 	at     time.Time
-	open   map[session][]int
-	held   []Held
+	// open are those without an end, ended the last of each that has one.
+	open  map[session][]int
+	ended map[session]int
+	held  []Held
 	// Records is how many were read, Lost how many the log says are missing, in a time that may concern the query.
 	Records, Lost uint64
 	// First and Last are the times of the log. More is how many were found that are not kept.
@@ -33,7 +35,7 @@ type History struct {
 
 // NewHistory looks for an address outside, or for one inside; at is zero for any time.
 func NewHistory(q Query, inside bool, at time.Time) *History {
-	return &History{query: q, inside: inside, at: at, open: map[session][]int{}}
+	return &History{query: q, inside: inside, at: at, open: map[session][]int{}, ended: map[session]int{}}
 }
 
 // Add takes a record.
@@ -70,24 +72,37 @@ func (q *Query) concerns(r *Record, inside bool) bool {
 	return is(r.NAT) || r.Server.IsValid() && is(r.Dst)
 }
 
+// add takes the start or the end of a connection. One that was delivered twice counts once.
 func (h *History) add(r *Record) {
 	key := r.session()
 	if r.Kind == Start {
-		h.keep(key, Held{Record: *r, Since: r.Time.Add(-r.Within)})
+		since := r.Time.Add(-r.Within)
+		for _, i := range h.open[key] {
+			if h.held[i].Since.Equal(since) {
+				return
+			}
+		}
+		h.keep(key, Held{Record: *r, Since: since})
+		return
+	}
+	if i, known := h.ended[key]; known && h.held[i].Until.Equal(r.Time) {
 		return
 	}
 	if list := h.open[key]; len(list) > 0 {
 		h.held[list[0]].Until = r.Time
+		h.ended[key] = list[0]
 		if h.open[key] = list[1:]; len(list) == 1 {
 			delete(h.open, key)
 		}
 		return
 	}
+	h.ended[key] = len(h.held)
 	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time})
 }
 
 func (h *History) keep(key session, one Held) {
 	if len(h.held) >= maxHeld {
+		delete(h.ended, one.session())
 		h.More++
 		return
 	}

@@ -128,7 +128,7 @@ func ParseJSON(text []byte) (r Record, err error) {
 		if r.Protocol, err = nat.ParseProtocol(l.Protocol); err != nil {
 			return r, err
 		}
-		if !r.Src.IsValid() || !r.Dst.IsValid() {
+		if !r.Src.IsValid() || !r.Dst.IsValid() || !r.ofOneFamily() {
 			return r, errNotALine
 		}
 	case Lost, Begin, Stop:
@@ -144,4 +144,14 @@ func end(a netip.Addr, port uint16) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(a, port)
+}
+
+// ofOneFamily reports whether all addresses are IPv4, or all are IPv6.
+func (r *Record) ofOneFamily() bool {
+	for _, a := range [...]netip.AddrPort{r.Src, r.Dst, r.NAT, r.Server} {
+		if a.IsValid() && (a.Addr().BitLen() != r.Src.Addr().BitLen() || a.Addr().Is4In6() || a.Addr().Zone() != "") {
+			return false
+		}
+	}
+	return true
 }

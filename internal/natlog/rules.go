@@ -93,7 +93,9 @@ func forwarded(p *gateway.Plan, q Query) (all []ByRule) {
 			b.Inside = append(b.Inside, nat.OneAddr(to.Address))
 			b.InsidePort = to.PortOf(q.Port, e.Ports)
 		}
-		if len(b.Inside) > 0 && !slices.ContainsFunc(all, func(o ByRule) bool { return o.Rule == b.Rule && slices.Equal(o.Inside, b.Inside) && o.InsidePort == b.InsidePort }) {
+		if len(b.Inside) > 0 && !slices.ContainsFunc(all, func(o ByRule) bool {
+			return o.Rule == b.Rule && slices.Equal(o.Inside, b.Inside) && o.InsidePort == b.InsidePort
+		}) {
 			all = append(all, b)
 		}
 	}

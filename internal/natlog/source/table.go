@@ -42,8 +42,8 @@ type table struct {
 	dropped uint64
 	// unfollowed are entries of a reading for which there was no room, toldUnfollowed how many of one were reported so far.
 	unfollowed, toldUnfollowed uint64
-	slow       bool
-	records    []natlog.Record
+	slow                       bool
+	records                    []natlog.Record
 }
 
 // followed is an entry.
