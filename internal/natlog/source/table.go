@@ -230,7 +230,7 @@ func shortestTimeout(ns *netns.Handle) time.Duration {
 	_ = ns.Do(func() error {
 		all, err := filepath.Glob("/proc/sys/net/netfilter/nf_conntrack_*timeout*")
 		for _, name := range all {
-			if strings.Contains(name, "frag6") {
+			if strings.Contains(name, "frag6") || strings.Contains(name, "_sctp_") || strings.Contains(name, "_dccp_") {
 				continue
 			}
 			text, err := os.ReadFile(name)
