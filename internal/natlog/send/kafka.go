@@ -23,7 +23,7 @@ const kafkaTimeout = 30 * time.Second
 // NewKafka begins with no connection.
 func NewKafka(brokers []string, topic string) (*Kafka, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ClientID("natkit"),
-		kgo.RecordDeliveryTimeout(kafkaTimeout), kgo.MaxBufferedRecords(2*batchRecords),
+		kgo.MaxBufferedRecords(2*batchRecords),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()))
 	if err != nil {
 		return nil, fmt.Errorf("send to Kafka: %w", err)
@@ -33,6 +33,9 @@ func NewKafka(brokers []string, topic string) (*Kafka, error) {
 
 // Send returns when all in-sync replicas have the records.
 func (k *Kafka) Send(ctx context.Context, records []natlog.Record) (int, error) {
+	// Not kgo.RecordDeliveryTimeout: that counts from a record's own time, and what waited in a spool is older.
+	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	defer cancel()
 	produced := make([]*kgo.Record, len(records))
 	for i := range records {
 		r := &records[i]
