@@ -231,7 +231,7 @@ func TestHistory(t *testing.T) {
 		return &r
 	}
 	log := []*Record{
-		session(End, "10.0.0.1:1", 5), // began before the log
+		session(End, "10.0.0.1:1", 5),                                                                                                      // began before the log
 		session(Start, "10.0.0.2:2", 10), session(Start, "10.0.0.2:2", 10), session(End, "10.0.0.2:2", 20), session(End, "10.0.0.2:2", 20), // delivered twice
 		session(Start, "10.0.0.3:3", 30),
 		{Kind: Lost, Time: time.Unix(31, 0), Count: 3},
