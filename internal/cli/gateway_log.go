@@ -94,8 +94,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 	f.Var(to, "to", "send records to this `OUTPUT` (- is stdout); may be repeated")
 	way := into(&g.source, oneOf(source.Auto, source.Trace, source.Table))
 	way.text = string(source.Auto)
-	f.Var(way, "source", "find connections by `WAY`: trace (tracepoints), table (differences of the connection table), auto (trace if possible)")
-	f.Var(period(&g.every, time.Second, time.Hour), "every", "time between two readings of the table, at least; of --source table")
+	f.Var(way, "by", "find connections by `WAY`: trace (tracepoints), table (differences of the connection table), auto (trace if possible)")
+	f.Var(period(&g.every, time.Second, time.Hour), "every", "time between two readings of the table, at least; of --by table")
 	f.BoolVar(&g.endsAlone, "ends-only", false, "one record for each connection, at its end, with the time of its start")
 	f.Var(into(&g.spool, notEmpty("a directory")), "spool", "keep what waits for a receiver in this `DIR`, in a directory for each output")
 	size := into(&g.spoolSize, parseSpool)
@@ -108,7 +108,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 	requires(cmd, "keep", "rotate")
 	f.Var(period(&g.flush, 0, time.Hour), "flush", "how long the end waits for receivers to take what they have not")
 	f.StringVar(&g.node, "node", "", "name of this host in the records (default: its host name)")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"source": completeWords(string(source.Auto), string(source.Trace), string(source.Table))})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeWords(string(source.Auto), string(source.Trace), string(source.Table))})
 	return cmd
 }
 

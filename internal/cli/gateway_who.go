@@ -34,7 +34,7 @@ type gatewayWho struct {
 func newGatewayWho(env *Env) *cobra.Command {
 	w := &gatewayWho{env: env}
 	cmd := &cobra.Command{
-		Use:   "who ADDRESS[:PORT] [PROTOCOL]",
+		Use:   "who ADDRESS [PROTOCOL]",
 		Short: "find who had a NAT address and port, by rules, table or logs",
 		Long: `Find the host inside that has, or had, an address and a port outside: by the rules of the
 gateway in force, or of --file, where these give each host its own; else by the connection
@@ -47,7 +47,6 @@ Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 none, and someth
 		Example: `  sudo natkit gateway who 203.0.113.9:40001 tcp
   natkit gateway who 203.0.113.9:40001 --at 10:15 --log /var/log/natkit
   natkit gateway who --inside 10.0.0.7 --file gateway.yaml`,
-		Args: cobra.RangeArgs(1, 2),
 	}
 	w.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error { return w.run(ctx, ns, args) })
 	f := cmd.Flags()
@@ -61,7 +60,7 @@ Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 none, and someth
 	}}
 	f.Var(logs, "log", "read the NAT logs in this `DIR` or file; may be repeated")
 	f.Var(into(&w.at, parseMoment), "at", "at this `TIME`, of logs: 10:15, 2026-11-20T10:15:00, -2h; without, now and all times of the logs")
-	f.BoolVar(&w.inside, "inside", false, "ADDRESS is a host inside: show what it has outside")
+	f.BoolVar(&w.inside, "inside", false, "show what the host inside with this ADDRESS has outside")
 	env.addJSON(cmd, gatewayWhoSchema)
 	return cmd
 }
