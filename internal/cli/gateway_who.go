@@ -36,7 +36,8 @@ func newGatewayWho(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "who ADDRESS [PROTOCOL]",
 		Short: "find who had a NAT address and port, by rules, table or logs",
-		Long: `Find the host inside that has, or had, an address and a port outside: by the rules of the
+		Long: `ADDRESS may have a port: 203.0.113.9:40001, [2001:db8::1]:40001. Find the host inside that has, or
+had, it outside: by the rules of the
 gateway in force, or of --file, where these give each host its own; else by the connection
 table, which has those of now; and by the logs of 'natkit gateway log' in each --log (JSON lines,
 also gzipped or zstd, or Parquet of the table nat_log). It says which of these answered, and lists all
