@@ -94,7 +94,7 @@ install: build ## install natkit into PREFIX (/usr/local), with completions for 
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in natkit-gateway.service natkit-watch.service natkit-doctor.service natkit-doctor.timer natkit-record.service natkit-exporter.service natkit-exporter.socket; do \
+	for unit in natkit-gateway.service natkit-watch.service natkit-doctor.service natkit-doctor.timer natkit-record.service natkit-nat-log.service natkit-exporter.service natkit-exporter.socket; do \
 	  sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 	install -D -m 644 deploy/natkit-gateway-ebpf.conf $(DESTDIR)$(PREFIX)/share/natkit/natkit-gateway-ebpf.conf
 	install -D -m 644 deploy/natkit.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/natkit.conf

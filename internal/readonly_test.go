@@ -39,6 +39,7 @@ var unasked = map[string]string{
 	"internal/bpf/plane/attach.go":                        "is reached by Attach, Detach and Remove, which ask",
 	"internal/bpf/plane/sweep.go":                         "is reached by Sweep, which asks",
 	"internal/bpf/plane/pins.go":                          "is reached by alone, Attach and mountOwn, which ask",
+	"internal/natlog/send/spool.go Spool.repair":          "is reached by open, which asks",
 	"internal/record":                                     "is reached by Run, whose makeDir asks, and Mark, which makes a file by package disk",
 
 	"internal/bpf/capture/interfaces.go": "attaches a program that only observes",

@@ -46,7 +46,7 @@ func testEnv(stdout, stderr io.Writer) *Env {
 
 // readers change nothing; each other verb takes --yes.
 var readers = []string{"version", "doctor", "snapshot", "diff", "sysctl", "tune list", "top", "conntrack", "conntrack list", "conntrack count", "conntrack events",
-	"ports", "flows", "drops", "profile", "path", "pcap", "exporter", "simulate", "plan", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import", "gateway schema",
+	"ports", "flows", "drops", "profile", "path", "pcap", "exporter", "simulate", "plan", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import", "gateway log", "gateway schema", "gateway who",
 	"lab list", "lab exec", "bench http", "bench connect", "bench hold", "bench udp", "bench packets", "bench rfc9693", "bench serve",
 	"record", "record mark", "record show", "record list", "record export"}
 

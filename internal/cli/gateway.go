@@ -33,7 +33,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
 	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
-		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env), newGatewayEdit(env), newGatewaySchema(env))
+		newGatewayImport(env), newGatewayStatus(env), newGatewayWho(env), newGatewayLog(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env), newGatewayEdit(env), newGatewaySchema(env))
 	return cmd
 }
 

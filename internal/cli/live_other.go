@@ -57,6 +57,7 @@ func newGatewayApply(*Env) *cobra.Command    { return linuxVerb("apply") }
 func newGatewayConfirm(*Env) *cobra.Command  { return linuxVerb("confirm") }
 func newGatewayEdit(*Env) *cobra.Command     { return linuxVerb("edit") }
 func newGatewayExplain(*Env) *cobra.Command  { return linuxVerb("explain") }
+func newGatewayLog(*Env) *cobra.Command      { return linuxVerb("log") }
 func newGatewayPlan(*Env) *cobra.Command     { return linuxVerb("plan") }
 func newGatewayRun(*Env) *cobra.Command      { return linuxVerb("run") }
 func newGatewaySet(*Env) *cobra.Command      { return linuxVerb("set") }
@@ -137,11 +138,19 @@ func (v *planVerb) fromHost(*cobra.Command) error {
 	return needsLinux("plan for this host", "give --kernel with a load, or --from with a bundle of 'natkit snapshot'")
 }
 
+func describe(*netns.Handle, *table.EntryRows) error { return netns.ErrNotLinux }
+
 func readTimeouts(*netns.Handle) aggregate.Timeouts { return aggregate.Timeouts{} }
 
 func kernelRules(*netns.Handle) (*ruleset.Ruleset, error) {
 	return nil, needsLinux("read a host's rules", "copy what iptables-save or 'nft list ruleset' prints there, and give that FILE")
 }
+
+func planInForce(context.Context, *Env, *netns.Handle) (*gateway.Plan, *gateway.Facts, error) {
+	return nil, nil, nil
+}
+
+func (w *gatewayWho) byTable(context.Context, *netns.Handle) {}
 
 func gatewayFacts(context.Context, *netns.Handle, *gateway.Config) (gateway.Facts, error) {
 	return gateway.Facts{}, netns.ErrNotLinux

@@ -21,7 +21,7 @@ var reading = strings.Fields(`
 	record record/export record/list record/mark record/show
 	drops flows path profile
 	conntrack conntrack/count conntrack/events conntrack/list
-	gateway gateway/check gateway/explain gateway/import gateway/plan gateway/schema gateway/status
+	gateway gateway/check gateway/explain gateway/import gateway/log gateway/plan gateway/schema gateway/status gateway/who
 	lab lab/list
 	bench tune tune/list`)
 

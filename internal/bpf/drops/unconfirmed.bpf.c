@@ -3,50 +3,11 @@
 // Counts packets that end between source NAT and the connection tracker's confirmation.
 
 #include "../include/skb.h"
+#include "../include/tracked.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile __u32 only_netns;
-
-enum {
-	NFCT_PTRMASK = 7, /* what is below is the packet's place in its connection */
-};
-
-/* enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h) */
-enum {
-	IPS_SRC_NAT_DONE = 1 << 7,
-};
-
-/* The kernel's layout, which is the same in all versions that there are: source and
- * destination are 20 bytes each. */
-struct nf_conntrack_tuple {
-	__be32 saddr[4];
-	__be16 sport;
-	__u16 l3num;
-	__be32 daddr[4];
-	__be16 dport;
-	__u8 protonum;
-	__u8 dir;
-};
-
-struct hlist_nulls_node {
-	struct hlist_nulls_node **pprev;
-} CO_RE;
-
-struct nf_conntrack_tuple_hash {
-	struct hlist_nulls_node hnnode;
-	struct nf_conntrack_tuple tuple;
-} CO_RE;
-
-struct nf_conn {
-	struct nf_conntrack_tuple_hash tuplehash[2];
-	unsigned long status;
-	possible_net_t ct_net;
-} CO_RE;
-
-struct sk_buff___tracked {
-	unsigned long _nfct;
-} CO_RE;
 
 /* The fields that identify the rule that translated a connection. The client's port and the
  * translated one do not: without them a storm of attempts takes little room. */
@@ -93,15 +54,6 @@ static __always_inline void count(const struct connection *c)
 		__sync_fetch_and_add(packets, 1);
 }
 
-/* is_hashed reports whether a connection is or was in the tracker's table. Until then the
- * place of the answers' pprev has their hash, of 32 bits (__nf_conntrack_alloc). The status
- * is no indicator: from Linux 5.19 to 6.15 IPS_CONFIRMED is set before it is known whether
- * the tuples are free. */
-static __always_inline bool is_hashed(struct nf_conn *ct)
-{
-	return (__u64)READ(ct, tuplehash[1].hnnode.pprev) >> 32;
-}
-
 /* is_lost: NAT is through with the source (nf_nat_setup_info), and the tracker does not
  * have the connection yet (__nf_conntrack_confirm). */
 static __always_inline bool is_lost(struct nf_conn *ct)
@@ -118,7 +70,7 @@ SEC("raw_tp/kfree_skb")
 int unconfirmed(__u64 *ctx)
 {
 	struct sk_buff___tracked *skb = (void *)ctx[0];
-	struct nf_conn *ct = (void *)(READ(skb, _nfct) & ~(unsigned long)NFCT_PTRMASK);
+	struct nf_conn *ct = (void *)(READ(skb, _nfct) & ~(unsigned long)NFCT_INFOMASK);
 	struct nf_conntrack_tuple original, reply;
 	struct connection c = {};
 

@@ -59,6 +59,13 @@ enum {
 	BPF_F_MMAPABLE = 1 << 10,
 };
 
+/* Flags of bpf_ringbuf_submit, and what bpf_ringbuf_query is asked for. */
+enum {
+	BPF_RB_NO_WAKEUP = 1 << 0,
+	BPF_RB_FORCE_WAKEUP = 1 << 1,
+	BPF_RB_AVAIL_DATA = 0,
+};
+
 /* Flags of bpf_l4_csum_replace; the lower four bits are a size. */
 enum {
 	BPF_F_PSEUDO_HDR = 1 << 4,
@@ -228,6 +235,7 @@ struct tcphdr {
 /* Helpers by their number (enum bpf_func_id). */
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*const bpf_map_delete_elem)(const void *map, const void *key) = (void *)3;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
 static long (*const bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)10;
@@ -250,6 +258,7 @@ static long (*const bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static void *(*const bpf_ringbuf_reserve)(const void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+static __u64 (*const bpf_ringbuf_query)(const void *ring, __u64 flags) = (void *)134;
 static __u64 (*const bpf_jiffies64)(void) = (void *)118;
 static long (*const bpf_redirect_neigh)(__u32 ifindex, void *params, int size, __u64 flags) = (void *)152;
 static __u64 (*const bpf_get_func_ip)(void *ctx) = (void *)173;

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/natlog"
+	"github.com/natkit/natkit/internal/natlog/files"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/spf13/cobra"
+)
+
+const gatewayWhoSchema = "natkit.gateway-who/1"
+
+// gatewayWho is the verb gateway who.
+type gatewayWho struct {
+	env    *Env
+	target target
+	file   string
+	logs   []string
+	at     moment
+	inside bool
+	doc    report.GatewayWho
+	query  natlog.Query
+}
+
+func newGatewayWho(env *Env) *cobra.Command {
+	w := &gatewayWho{env: env}
+	cmd := &cobra.Command{
+		Use:   "who ADDRESS [PROTOCOL]",
+		Short: "find who had a NAT address and port, by rules, table or logs",
+		Long: `ADDRESS may have a port: 203.0.113.9:40001, [2001:db8::1]:40001. Find the host inside that has, or
+had, it outside: by the rules of the
+gateway in force, or of --file, where these give each host its own; else by the connection
+table, which has those of now; and by the logs of 'natkit gateway log' in each --log (JSON lines,
+also gzipped or zstd, or Parquet of the table nat_log). It says which of these answered, and lists all
+owners where there are several. With --inside ADDRESS is a host inside, and the answer is what it has
+or could have outside.
+
+Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 none, and something could not be read.`,
+		Example: `  sudo natkit gateway who 203.0.113.9:40001 tcp
+  natkit gateway who 203.0.113.9:40001 --at 10:15 --log /var/log/natkit
+  natkit gateway who --inside 10.0.0.7 --file gateway.yaml`,
+	}
+	w.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error { return w.run(ctx, ns, args) })
+	f := cmd.Flags()
+	f.Var(into(&w.file, notEmpty("a gateway file")), "file", "by the rules of this gateway `FILE`, not those in force")
+	logs := &value{kind: repeatable, set: func(text string) error {
+		if text == "" {
+			return fmt.Errorf("must be a directory or a file")
+		}
+		w.logs = append(w.logs, text)
+		return nil
+	}}
+	f.Var(logs, "log", "read the NAT logs in this `DIR` or file; may be repeated")
+	f.Var(into(&w.at, parseMoment), "at", "at this `TIME`, of logs: 10:15, 2026-11-20T10:15:00, -2h; without, now and all times of the logs")
+	f.BoolVar(&w.inside, "inside", false, "show what the host inside with this ADDRESS has outside")
+	env.addJSON(cmd, gatewayWhoSchema)
+	return cmd
+}
+
+func (w *gatewayWho) run(ctx context.Context, ns *netns.Handle, args []string) (err error) {
+	if w.query, err = parseWho(args); err != nil {
+		return usagef("%v", err)
+	}
+	now := time.Now()
+	at := w.at.resolve(now, now)
+	w.doc = report.GatewayWho{Schema: gatewayWhoSchema, Address: w.query.Address, Port: w.query.Port, Inside: w.inside, Owners: []report.NATOwner{}, Sources: []report.WhoSource{}}
+	if w.query.Protocol != 0 {
+		w.doc.Protocol = nat.ProtocolName(w.query.Protocol)
+	}
+	if !at.IsZero() {
+		w.doc.At = &at
+	}
+	w.byRules(ctx, ns)
+	exact := len(w.doc.Owners) > 0 && !slices.ContainsFunc(w.doc.Owners, func(o report.NATOwner) bool { return !o.Certain })
+	if at.IsZero() && onLinux && w.file == "" && !exact {
+		w.byTable(ctx, ns)
+	}
+	for _, log := range w.logs {
+		if err := w.byLog(ctx, log, at); err != nil {
+			return err
+		}
+	}
+	w.doc.Settle()
+	if err := w.env.print(w.doc); err != nil {
+		return err
+	}
+	switch {
+	case len(w.doc.Hosts) == 1:
+		return nil
+	case len(w.doc.Hosts) == 0 && w.doc.Unread():
+		return errIncomplete
+	}
+	return errFindings
+}
+
+// parseWho reads an address with or without a port, and a protocol.
+func parseWho(args []string) (q natlog.Query, err error) {
+	if a, err := netip.ParseAddr(strings.Trim(args[0], "[]")); err == nil {
+		q.Address = a.Unmap()
+	} else if both, err := netip.ParseAddrPort(args[0]); err == nil && both.Port() > 0 {
+		q.Address, q.Port = both.Addr().Unmap(), both.Port()
+	} else {
+		return q, fmt.Errorf("%q: must be an address, or one with a port: 203.0.113.9:40001, [2001:db8::1]:40001", args[0])
+	}
+	if q.Address.Zone() != "" {
+		return q, fmt.Errorf("%q: an address of a link is no NAT's", args[0])
+	}
+	if len(args) == 2 {
+		q.Protocol, err = nat.ParseProtocol(args[1])
+	}
+	return q, err
+}
+
+// byRules asks the rules.
+func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle) {
+	s := report.WhoSource{Kind: "rules", Name: w.file}
+	plan, facts, err := w.plan(ctx, ns)
+	switch {
+	case err != nil:
+		s.Error = err.Error()
+	case plan == nil:
+		s.Note = "no gateway that natkit has the plan of is in force here; --file names one"
+	default:
+		s.Read = true
+		find := func() []natlog.ByRule { return natlog.Owners(plan, facts, w.query) }
+		if w.inside {
+			find = func() []natlog.ByRule { return natlog.Outward(plan, facts, w.query.Address) }
+		}
+		for _, b := range find() {
+			w.doc.Owners = append(w.doc.Owners, ownerByRule(&b, w.inside))
+			s.Found++
+		}
+	}
+	w.doc.Sources = append(w.doc.Sources, s)
+}
+
+func (w *gatewayWho) plan(ctx context.Context, ns *netns.Handle) (*gateway.Plan, *gateway.Facts, error) {
+	if w.file == "" {
+		return planInForce(ctx, w.env, ns)
+	}
+	file, err := readGateway(ctx, w.env, w.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	var facts gateway.Facts
+	if onLinux {
+		if facts, err = gatewayFacts(ctx, ns, &file.Config); err != nil {
+			return nil, nil, err
+		}
+	}
+	plan, err := gateway.Compile(&file.Config, facts)
+	return plan, &facts, err
+}
+
+func ownerByRule(b *natlog.ByRule, inside bool) report.NATOwner {
+	o := report.NATOwner{Source: "rules", Rule: b.Rule.String(), Inside: b.Inside.String(), InsidePort: b.InsidePort, Outside: b.Outside.String(),
+		Incoming: b.Incoming, Certain: b.IsExact() && !b.Incoming, Text: b.Text}
+	if inside {
+		o.Certain = len(b.Outside) == 1 && b.Outside[0].IsSingle()
+	}
+	if b.Ports != (nat.Ports{}) {
+		o.Ports = b.Ports.String()
+	}
+	return o
+}
+
+// byLog reads a log.
+func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error {
+	h := natlog.NewHistory(w.query, w.inside, at)
+	found, err := files.Read(ctx, path, w.query.Address, h.Add)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s := report.WhoSource{Kind: "log", Name: path, Read: err == nil, Files: found.Files, Lost: h.Lost, More: h.More}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	if found.Skipped > 0 {
+		s.Note = fmt.Sprintf("%d lines are none of a NAT log", found.Skipped)
+	}
+	if !h.First.IsZero() {
+		s.From, s.To = &h.First, &h.Last
+	}
+	for _, held := range h.Held() {
+		w.doc.Owners = append(w.doc.Owners, w.heldBy(&held, "log"))
+		s.Found++
+	}
+	w.doc.Sources = append(w.doc.Sources, s)
+	return nil
+}
+
+// heldBy is an owner as a connection shows it.
+func (w *gatewayWho) heldBy(held *natlog.Held, source string) report.NATOwner {
+	r := &held.Record
+	inside, outside := w.query.Owner(r), netip.AddrPortFrom(w.query.Address, w.query.Port)
+	peer := r.Dst
+	if w.inside {
+		inside, outside = netip.AddrPortFrom(w.query.Address, r.Src.Port()), w.query.Outside(r)
+	}
+	if !w.inside && inside == r.Src && r.NAT.IsValid() {
+		outside = r.NAT
+	}
+	incoming := inside == r.Server && r.Server.IsValid() || w.inside && r.Src.Addr() != w.query.Address
+	if incoming {
+		peer = r.Src
+		if outside = r.Dst; w.inside {
+			inside = r.Server
+		}
+	}
+	o := report.NATOwner{Source: source, Inside: inside.Addr().String(), InsidePort: inside.Port(), Outside: outside.Addr().String(), OutsidePort: outside.Port(),
+		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: true, Node: r.Node}
+	if !held.Since.IsZero() {
+		o.Since = &held.Since
+	}
+	if !held.Until.IsZero() {
+		o.Until = &held.Until
+	}
+	return o
+}

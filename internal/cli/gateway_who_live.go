@@ -1,0 +1,61 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/natlog"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+)
+
+// planInForce is nil where there is none.
+func planInForce(ctx context.Context, env *Env, ns *netns.Handle) (*gateway.Plan, *gateway.Facts, error) {
+	h, err := gatewayHost(env, ns)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := h.InForce()
+	if err != nil || plan == nil {
+		return nil, nil, err
+	}
+	facts, err := host.Read(ctx, ns, host.Options{})
+	return plan, &facts, err
+}
+
+// byTable asks the connection table.
+func (w *gatewayWho) byTable(ctx context.Context, ns *netns.Handle) {
+	s := report.WhoSource{Kind: "table"}
+	now := time.Now()
+	h := natlog.NewHistory(w.query, w.inside, time.Time{})
+	filter := &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
+	if w.query.Protocol != 0 {
+		filter.Proto = conntrack.Is(w.query.Protocol)
+	}
+	_, err := dump.Each(ctx, ns, filter, func(e *conntrack.Entry) error {
+		r := natlog.Of(natlog.Start, e)
+		if r.Time = now; e.Start != 0 {
+			r.Time = time.Unix(0, int64(e.Start))
+		}
+		h.Add(&r)
+		return nil
+	})
+	if s.Read = err == nil; err != nil {
+		s.Error = err.Error()
+	}
+	s.More = h.More
+	for _, held := range h.Held() {
+		if held.Time.Equal(now) {
+			held.Since = time.Time{} // not known
+		}
+		w.doc.Owners = append(w.doc.Owners, w.heldBy(&held, "table"))
+		s.Found++
+	}
+	w.doc.Sources = append(w.doc.Sources, s)
+}

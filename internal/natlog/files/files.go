@@ -1,0 +1,219 @@
+// Package files reads NAT logs from disk: JSON lines, compressed or not, and tables of nat_log in Parquet.
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/natlog"
+	"github.com/natkit/natkit/internal/table"
+	"github.com/parquet-go/parquet-go"
+)
+
+// Found is what was read.
+type Found struct {
+	// Files are those that had records, Skipped lines and files that were none of a NAT log.
+	Files   int
+	Skipped int
+}
+
+// most bounds the number of files below a directory.
+const most = 1_000_000
+
+// Read calls each for the records of a file, or of all files below a directory, the ones that were written last last. Lines of a file that do
+// not have want in them are not looked at, unless they are about the log itself.
+func Read(ctx context.Context, path string, want netip.Addr, each func(*natlog.Record)) (found Found, err error) {
+	names, err := list(path)
+	if err != nil {
+		return found, fmt.Errorf("read the NAT log %s: %w", path, err)
+	}
+	for _, name := range names {
+		n, skipped, err := one(ctx, name, want, each)
+		if err != nil {
+			return found, fmt.Errorf("read the NAT log %s: %w", name, err)
+		}
+		if found.Skipped += skipped; n > 0 {
+			found.Files++
+		}
+	}
+	return found, nil
+}
+
+// list has the files in the order in which they were last written.
+func list(path string) (names []string, err error) {
+	written := map[string]time.Time{}
+	err = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() && name != path || d.IsDir() {
+			return err
+		}
+		base := d.Name()
+		if strings.HasPrefix(base, ".") && name != path || base == "position" || base == "lock" {
+			return nil
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		if len(names) == most {
+			return fmt.Errorf("more than %d files", most)
+		}
+		names, written[name] = append(names, name), info.ModTime()
+		return nil
+	})
+	slices.SortStableFunc(names, func(a, b string) int { return written[a].Compare(written[b]) })
+	return names, err
+}
+
+func one(ctx context.Context, name string, want netip.Addr, each func(*natlog.Record)) (n, skipped int, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	if strings.HasSuffix(name, ".parquet") {
+		n, err = rows(ctx, f, want, each)
+		return n, 0, err
+	}
+	in, done, err := plain(name, f)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer done()
+	return lines(ctx, in, want, each)
+}
+
+// plain undoes the compression that the name shows.
+func plain(name string, f io.Reader) (io.Reader, func(), error) {
+	switch filepath.Ext(name) {
+	case ".gz":
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, func() { z.Close() }, nil
+	case ".zst":
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return f, func() {}, nil
+}
+
+// lines reads JSON lines. Those that are longer than any of a log are skipped.
+func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog.Record)) (n, skipped int, err error) {
+	needle := []byte(`"` + want.String() + `"`)
+	reader := bufio.NewReaderSize(in, natlog.MaxLine)
+	long := false
+	for count := 0; ; count++ {
+		if count%4096 == 0 && ctx.Err() != nil {
+			return n, skipped, ctx.Err()
+		}
+		text, err := reader.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = true
+			continue
+		}
+		if err != nil && err != io.EOF {
+			return n, skipped, err
+		}
+		switch {
+		case long:
+			long = false
+			skipped++
+		case len(text) > 0 && (bytes.Contains(text, needle) || !bytes.Contains(text, session)):
+			if r, parseErr := natlog.ParseJSON(bytes.TrimSpace(text)); parseErr == nil {
+				n++
+				each(&r)
+			} else if len(bytes.TrimSpace(text)) > 0 {
+				skipped++
+			}
+		case len(text) > 0:
+			n++
+		}
+		if err == io.EOF {
+			return n, skipped, nil
+		}
+	}
+}
+
+// session is in lines about connections.
+var session = []byte(`"protocol"`)
+
+// rowsAtOnce is how many rows are decoded at once.
+const rowsAtOnce = 1024
+
+func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Record)) (n int, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	file, err := parquet.OpenFile(f, info.Size())
+	if err != nil {
+		return 0, err
+	}
+	if name, ok := file.Lookup(table.MetaTable); !ok || name != table.NATLogs {
+		return 0, nil // another table beside it
+	}
+	reader := parquet.NewGenericReader[table.NATLog](file)
+	defer reader.Close()
+	batch := make([]table.NATLog, rowsAtOnce)
+	text := want.String()
+	for {
+		read, err := reader.Read(batch)
+		for i := range batch[:read] {
+			n++
+			row := &batch[i]
+			if row.Src != text && row.NATAddress != text && row.Dst != text {
+				continue
+			}
+			if r, ok := recordOf(row); ok {
+				each(&r)
+			}
+		}
+		if err == io.EOF {
+			return n, nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+func recordOf(row *table.NATLog) (r natlog.Record, ok bool) {
+	end := func(text string, port int32) netip.AddrPort {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return netip.AddrPort{}
+		}
+		return netip.AddrPortFrom(a, uint16(port))
+	}
+	at := func(t table.Time) time.Time {
+		if t == 0 {
+			return time.Time{}
+		}
+		return t.Time()
+	}
+	protocol, err := nat.ParseProtocol(row.Protocol)
+	r = natlog.Record{Kind: natlog.Kind(row.Event), Time: at(row.Time), Node: row.Node, Netns: row.Netns, Protocol: protocol,
+		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Started: at(row.Started), Ended: at(row.Ended)}
+	return r, err == nil && r.IsSession() && r.Src.IsValid()
+}

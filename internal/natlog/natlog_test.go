@@ -1,0 +1,331 @@
+package natlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/unix"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+
+var equal = cmp.Options{cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+
+func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// samples are one record of each kind.
+func samples() []Record {
+	return []Record{
+		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`},
+		{Kind: Start, Time: noon, Node: "gw1", Netns: "red", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40001"), NAT: at("203.0.113.9:1024"), Dst: at("198.51.100.1:443"), Started: noon},
+		{Kind: End, Time: noon.Add(time.Second), Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("198.51.100.1:5000"), Dst: at("203.0.113.9:53"), Server: at("10.0.0.9:5353"), Started: noon, Ended: noon.Add(time.Second), Within: 5 * time.Second},
+		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("[fd00::7]:40001"), NAT: at("[2001:db8::9]:1024"), Dst: at("[2001:db8:1::1]:443")},
+		{Kind: Lost, Time: noon, Node: "gw1", Count: 7, Reason: "ring"},
+		{Kind: Stop, Time: noon, Node: "gw1"},
+	}
+}
+
+func TestJSONComesBack(t *testing.T) {
+	for _, r := range samples() {
+		line := r.AppendJSON(nil)
+		got, err := ParseJSON(line[:len(line)-1])
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if d := cmp.Diff(r, got, equal); d != "" {
+			t.Errorf("%s: (-want +got)\n%s", line, d)
+		}
+		if strings.Count(string(line), "\n") != 1 {
+			t.Errorf("more than one line: %q", line)
+		}
+	}
+}
+
+func TestWhatIsNoLine(t *testing.T) {
+	for _, text := range []string{
+		"", "{}", `{"schema":"natkit.nat-log/2","time":"2026-03-01T12:00:00Z","event":"begin"}`,
+		`{"schema":"natkit.nat-log/1","event":"begin"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"block"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"fd00::1"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"begin","within_s":-1}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"begin","reason":"` + strings.Repeat("x", MaxLine) + `"}`,
+	} {
+		if r, err := ParseJSON([]byte(text)); err == nil {
+			t.Errorf("%.100s was read as %+v", text, r)
+		}
+	}
+}
+
+func FuzzParseJSON(f *testing.F) {
+	for _, r := range samples() {
+		f.Add(r.AppendJSON(nil))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ParseJSON(text)
+		if err != nil {
+			return
+		}
+		r.Node, r.Netns, r.Reason = "n", "", ""
+		r.Time, r.Started, r.Ended, r.Within = noon, time.Time{}, time.Time{}, 0
+		line := r.AppendJSON(nil)
+		again, err := ParseJSON(line[:len(line)-1])
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if !r.IsSession() {
+			return
+		}
+		if d := cmp.Diff(r, again, equal); d != "" {
+			t.Error(d)
+		}
+		x := IPFIX{MaxMessage: UsualMessage}
+		if _, err := x.Messages([]Record{r}, func(m []byte) error { return checkMessage(m) }); err != nil {
+			t.Error(err)
+		}
+		if !rfc5424.Match(r.AppendSyslog(nil, 1)) {
+			t.Errorf("%q is no message of syslog", r.AppendSyslog(nil, 1))
+		}
+	})
+}
+
+// rfc5424 is the grammar of section 6 for messages with structured data and no text, strictly.
+var rfc5424 = regexp.MustCompile(`^<(?:[0-9]|[1-9][0-9]|1[0-8][0-9]|19[01])>1 ` +
+	`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z ` + // TIMESTAMP
+	`[!-~]{1,255} [!-~]{1,48} [!-~]{1,128} [!-~]{1,32} ` + // HOSTNAME APP-NAME PROCID MSGID
+	`\[[!#-<>-\\^-~]{1,32}(?: [!#-<>-\\^-~]{1,32}="(?:[^"\\\]]|\\["\\\]])*")*\]$`)
+
+var parameters = regexp.MustCompile(` ([!#-<>-\\^-~]{1,32})="((?:[^"\\\]]|\\["\\\]])*)"`)
+
+func TestSyslog(t *testing.T) {
+	var got []map[string]string
+	for _, r := range samples() {
+		text := r.AppendSyslog(nil, 4711)
+		if !rfc5424.Match(text) {
+			t.Errorf("%q is no message of RFC 5424", text)
+		}
+		values := map[string]string{}
+		for _, m := range parameters.FindAllStringSubmatch(string(text), -1) {
+			values[m[1]] = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\]`, `]`).Replace(m[2])
+		}
+		got = append(got, values)
+	}
+	if got[0]["reason"] != samples()[0].Reason {
+		t.Errorf("reason %q", got[0]["reason"])
+	}
+	want := map[string]string{"natEvent": "4", "protocolIdentifier": "6", "sourceIPv4Address": "10.0.0.7", "sourceTransportPort": "40001",
+		"postNATSourceIPv4Address": "203.0.113.9", "postNAPTSourceTransportPort": "1024", "destinationIPv4Address": "198.51.100.1", "destinationTransportPort": "443",
+		"flowStart": "2026-03-01T12:00:00.123456Z", "natInstance": "red"}
+	if d := cmp.Diff(want, got[1]); d != "" {
+		t.Error(d)
+	}
+	if got[2]["natEvent"] != "5" || got[2]["postNAPTDestinationTransportPort"] != "5353" || got[4]["notSentFlowTotalCount"] != "7" {
+		t.Error(got)
+	}
+}
+
+// checkMessage reads a message by the lengths that it says.
+func checkMessage(m []byte) error {
+	if len(m) < 16 || binary.BigEndian.Uint16(m) != 10 || int(binary.BigEndian.Uint16(m[2:])) != len(m) {
+		return fmt.Errorf("no header: %x", m)
+	}
+	for rest := m[16:]; len(rest) > 0; {
+		if len(rest) < 4 {
+			return fmt.Errorf("%d bytes behind the sets", len(rest))
+		}
+		id, n := binary.BigEndian.Uint16(rest), int(binary.BigEndian.Uint16(rest[2:]))
+		size := map[uint16]int{256: 34, 257: 82, 258: 12}[id]
+		if n < 4 || n > len(rest) || size > 0 && ((n-4)%size != 0 || n == 4) || size == 0 && id > 3 {
+			return fmt.Errorf("set %d of %d bytes, %d are left", id, n, len(rest))
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func TestIPFIX(t *testing.T) {
+	x := IPFIX{Domain: 9, MaxMessage: 200}
+	templates := x.Templates(noon)
+	if err := checkMessage(templates); err != nil {
+		t.Fatal(err)
+	}
+	var records []Record
+	for range 5 {
+		records = append(records, samples()...)
+	}
+	sequence, sets := uint32(0), map[uint16]int{}
+	sent, err := x.Messages(records, func(m []byte) error {
+		if err := checkMessage(m); err != nil {
+			return err
+		}
+		if got := binary.BigEndian.Uint32(m[8:]); got != sequence {
+			return fmt.Errorf("sequence %d, want %d", got, sequence)
+		}
+		if len(m) > 200 {
+			return fmt.Errorf("%d bytes", len(m))
+		}
+		for rest := m[16:]; len(rest) > 0; rest = rest[binary.BigEndian.Uint16(rest[2:]):] {
+			id, n := binary.BigEndian.Uint16(rest), (int(binary.BigEndian.Uint16(rest[2:]))-4)/map[uint16]int{256: 34, 257: 82, 258: 12}[binary.BigEndian.Uint16(rest)]
+			sets[id] += n
+			sequence += uint32(n)
+		}
+		return nil
+	})
+	if err != nil || sent != len(records) {
+		t.Fatal(sent, err)
+	}
+	if d := cmp.Diff(map[uint16]int{256: 10, 257: 5, 258: 5}, sets); d != "" {
+		t.Error(d)
+	}
+	one := records[1]
+	got := one.appendIPFIX(nil)
+	want := binary.BigEndian.AppendUint64(nil, uint64(noon.UnixMilli()))
+	want = append(want, 4, 6, 10, 0, 0, 7, 0x9c, 0x41, 203, 0, 113, 9, 4, 0, 198, 51, 100, 1, 1, 0xbb, 198, 51, 100, 1, 1, 0xbb)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	// Of messages that are refused nothing counts.
+	failing := IPFIX{MaxMessage: 200}
+	n := 0
+	sent, err = failing.Messages(records, func([]byte) error {
+		if n++; n > 2 {
+			return fmt.Errorf("refused")
+		}
+		return nil
+	})
+	if err == nil || sent == 0 || sent >= len(records) {
+		t.Errorf("sent %d: %v", sent, err)
+	}
+}
+
+func TestOfAnEntry(t *testing.T) {
+	e := conntrack.Entry{Orig: conntrack.Tuple{Src: netip.MustParseAddr("10.0.0.7"), Dst: netip.MustParseAddr("198.51.100.1"), Proto: unix.IPPROTO_ICMP, ICMPID: 7, ICMPType: 8}}
+	e.Reply = e.Orig.Mirror()
+	if r := Of(Start, &e); r.IsTranslated() {
+		t.Errorf("%+v", r)
+	}
+	e.Reply.Dst, e.Reply.ICMPID = netip.MustParseAddr("203.0.113.9"), 9
+	if r := Of(Start, &e); r.NAT != at("203.0.113.9:9") || r.Src.Port() != 7 || r.Server.IsValid() {
+		t.Errorf("%+v", r)
+	}
+}
+
+func held(h *History) (all []string) {
+	for _, one := range h.Held() {
+		all = append(all, fmt.Sprintf("%s %s-%s", h.query.Owner(&one.Record), one.Since.Format("05"), one.Until.Format("05")))
+	}
+	return all
+}
+
+func TestHistory(t *testing.T) {
+	session := func(kind Kind, src string, second int) *Record {
+		r := Record{Kind: kind, Time: time.Unix(int64(second), 0).UTC(), Protocol: unix.IPPROTO_TCP, Src: at(src), NAT: at("203.0.113.9:1024"), Dst: at("198.51.100.1:443")}
+		return &r
+	}
+	log := []*Record{
+		session(End, "10.0.0.1:1", 5),                                                                                                      // began before the log
+		session(Start, "10.0.0.2:2", 10), session(Start, "10.0.0.2:2", 10), session(End, "10.0.0.2:2", 20), session(End, "10.0.0.2:2", 20), // delivered twice
+		session(Start, "10.0.0.3:3", 30),
+		{Kind: Lost, Time: time.Unix(31, 0), Count: 3},
+	}
+	for _, tt := range []struct {
+		q      Query
+		second int
+		want   []string
+	}{
+		{Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 1024}, 0, []string{"10.0.0.1:1 00-05", "10.0.0.2:2 10-20", "10.0.0.3:3 30-00"}},
+		{Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 1024, Protocol: unix.IPPROTO_TCP}, 15, []string{"10.0.0.2:2 10-20"}},
+		{Query{Address: netip.MustParseAddr("203.0.113.9")}, 3, []string{"10.0.0.1:1 00-05"}},
+		{Query{Address: netip.MustParseAddr("203.0.113.9")}, 40, []string{"10.0.0.3:3 30-00"}},
+		{Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 1025}, 0, nil},
+		{Query{Address: netip.MustParseAddr("203.0.113.9"), Protocol: unix.IPPROTO_UDP}, 0, nil},
+	} {
+		when := time.Time{}
+		if tt.second > 0 {
+			when = time.Unix(int64(tt.second), 0)
+		}
+		h := NewHistory(tt.q, false, when)
+		for _, r := range log {
+			h.Add(r)
+		}
+		if d := cmp.Diff(tt.want, held(h)); d != "" || h.Lost != 3 {
+			t.Errorf("%+v at %d: lost %d %s", tt.q, tt.second, h.Lost, d)
+		}
+	}
+}
+
+const rulesText = `
+gateway:
+  interfaces: {wan: eth0, lan: eth1}
+  nat:
+    - snat: {from: 10.0.0.1, to: 203.0.113.1, ports: 1024-2047}
+    - snat: {from: 10.0.0.2, to: 203.0.113.1, ports: 2048-3071}
+    - snat: {from: 10.0.0.0/24, to: 203.0.113.1, ports: 4096-65535}
+    - static: {inside: 10.0.1.1, outside: 203.0.113.2}
+    - netmap: {inside: 10.2.0.0/24, outside: 198.51.100.0/24}
+    - netmap: {inside: 10.3.0.0/24, outside: 198.51.101.0/24, stateless: on}
+    - dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.9:8080}
+    - masquerade: {from: 10.9.0.0/16}
+`
+
+func TestOwnersByRule(t *testing.T) {
+	file, err := gateway.Parse("x", []byte(rulesText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := gateway.Facts{Interfaces: []gateway.Interface{{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}, {Name: "eth1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.254/24")}}}}
+	plan, err := gateway.Compile(&file.Config, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string][]string{
+		"203.0.113.1:1500":   {"nat[0] snat 10.0.0.1 true"},
+		"203.0.113.1:2048":   {"nat[1] snat 10.0.0.2 true"},
+		"203.0.113.1:3500":   nil,
+		"203.0.113.1:5000":   {"nat[2] snat 10.0.0.0,10.0.0.3-10.0.0.255 false"},
+		"203.0.113.1:80":     {"nat[6] dnat 10.0.0.9 true incoming 8080"},
+		"203.0.113.2:9":      {"nat[3] static 10.0.1.1 true", "nat[3] static 10.0.1.1 true incoming 9"},
+		"198.51.100.77:1":    {"nat[4] netmap 10.2.0.77 true", "nat[4] netmap 10.2.0.77 true incoming 1"},
+		"198.51.101.77:1":    {"nat[5] netmap 10.3.0.77 true"},
+		"192.0.2.1:40000":    {"nat[7] masquerade 10.9.0.0-10.9.255.255 false"},
+		"10.0.0.254:40000":   nil,
+		"[2001:db8::1]:4000": nil,
+	} {
+		q := Query{Address: at(query).Addr(), Port: at(query).Port(), Protocol: unix.IPPROTO_TCP}
+		var got []string
+		for _, b := range Owners(plan, &facts, q) {
+			text := fmt.Sprintf("%s %s %t", b.Rule, strings.ReplaceAll(b.Inside.String(), ", ", ","), b.IsExact())
+			if b.Incoming {
+				text += fmt.Sprintf(" incoming %d", b.InsidePort)
+			}
+			got = append(got, text)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", query, d)
+		}
+	}
+	for inside, want := range map[string][]string{
+		"10.0.0.1":  {"nat[0] snat 203.0.113.1 1024-2047"},
+		"10.0.0.77": {"nat[2] snat 203.0.113.1 4096-65535"},
+		"10.2.0.5":  {"nat[4] netmap 198.51.100.5 "},
+		"10.3.0.5":  {"nat[5] netmap 198.51.101.5 "},
+		"10.9.1.1":  {"nat[7] masquerade 192.0.2.1 "},
+		"10.8.1.1":  nil,
+	} {
+		var got []string
+		for _, b := range Outward(plan, &facts, netip.MustParseAddr(inside)) {
+			got = append(got, fmt.Sprintf("%s %s %s", b.Rule, b.Outside, b.Ports))
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", inside, d)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// Package natlog is about logs of translations: what a record is, its forms as a JSON line, in syslog (RFC 5424) and in
+// IPFIX (RFC 7011, RFC 8158), and who had an address and a port by such a log, by a gateway's rules or by the kernel's
+// table.
+package natlog
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// Schema names the form of a JSON line.
+const Schema = "natkit.nat-log/1"
+
+// Kind is what a record is about.
+type Kind string
+
+// The kinds. Begin and Stop are the first and the last record of a run.
+const (
+	Start Kind = "start"
+	End   Kind = "end"
+	// Lost are records that could not be kept: Count of them, for Reason.
+	Lost  Kind = "lost"
+	Begin Kind = "begin"
+	Stop  Kind = "stop"
+)
+
+// Record is one line of a log.
+type Record struct {
+	Kind Kind
+	// Time is when it happened; of differences of two readings the time of the second.
+	Time time.Time
+	// Node and Netns are where: the host and its network namespace.
+	Node, Netns string
+	// Protocol is IP's number. Of ICMP the ports are identifiers.
+	Protocol uint8
+	// Src is who sent the first packet, Dst whom it was for.
+	Src, Dst netip.AddrPort
+	// NAT is the source as the other side sees it; the zero value where that was not translated.
+	NAT netip.AddrPort
+	// Server is who answers, where the destination was translated.
+	Server netip.AddrPort
+	// Started and Ended are zero where they are not known, or not yet.
+	Started, Ended time.Time
+	// Within is how much earlier Time may have been: the time between two readings of the table; 0 where it is exact.
+	Within time.Duration
+	// Count and Reason are of Lost; Reason of Begin as well: what the log is made from, and what that misses.
+	Count  uint64
+	Reason string
+}
+
+// Of is the record of an entry of the connection table, without its times.
+func Of(kind Kind, e *conntrack.Entry) Record {
+	r := Record{Kind: kind, Protocol: e.Orig.Proto, Src: netip.AddrPortFrom(e.Orig.Src, e.Orig.SrcPort), Dst: netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}
+	given := netip.AddrPortFrom(e.Reply.Dst, e.Reply.DstPort)
+	server := netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort)
+	if nat.IsICMP(r.Protocol) {
+		r.Src = netip.AddrPortFrom(e.Orig.Src, e.Orig.ICMPID)
+		given = netip.AddrPortFrom(e.Reply.Dst, e.Reply.ICMPID)
+		server = netip.AddrPortFrom(e.Reply.Src, 0)
+	}
+	if given != r.Src {
+		r.NAT = given
+	}
+	if server != r.Dst {
+		r.Server = server
+	}
+	return r
+}
+
+// IsTranslated reports whether there is something to log.
+func (r *Record) IsTranslated() bool { return r.NAT.IsValid() || r.Server.IsValid() }
+
+// IsSession reports whether it is the start or the end of a connection.
+func (r *Record) IsSession() bool { return r.Kind == Start || r.Kind == End }
+
+// session is what the start and the end of one connection share.
+type session struct {
+	protocol              uint8
+	src, dst, nat, server netip.AddrPort
+	node, netns           string
+}
+
+func (r *Record) session() session {
+	return session{r.Protocol, r.Src, r.Dst, r.NAT, r.Server, r.Node, r.Netns}
+}

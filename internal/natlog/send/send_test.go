@@ -1,0 +1,472 @@
+//go:build linux
+
+package send
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/natlog"
+	"github.com/natkit/natkit/internal/natlog/files"
+	"github.com/natkit/natkit/internal/table/store"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// record is the n-th of many.
+func record(n int) natlog.Record {
+	return natlog.Record{Kind: natlog.Start, Time: noon, Node: "gw", Protocol: 6, Src: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(n)),
+		NAT: netip.MustParseAddrPort("203.0.113.1:1"), Dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(n >> 16)}), 80)}
+}
+
+func number(r *natlog.Record) int { return int(r.Src.Port()) | int(r.Dst.Addr().As4()[3])<<16 }
+
+func records(from, to int) (all []natlog.Record) {
+	for n := from; n < to; n++ {
+		all = append(all, record(n))
+	}
+	return all
+}
+
+func lost() natlog.Record { return natlog.Record{Time: noon, Node: "gw"} }
+
+// receiver is an output that a test holds up.
+type receiver struct {
+	mu     sync.Mutex
+	got    []natlog.Record
+	refuse bool
+}
+
+func (r *receiver) Send(_ context.Context, all []natlog.Record) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuse {
+		return 0, errors.New("refused")
+	}
+	r.got = append(r.got, all...)
+	return len(all), nil
+}
+
+func (*receiver) Close() error { return nil }
+
+func (r *receiver) set(refuse bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = refuse
+}
+
+// seen are the numbers of connections in order, and how many records were said to be lost.
+func (r *receiver) seen() (numbers []int, lost uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.got {
+		if r.got[i].Kind == natlog.Lost {
+			lost += r.got[i].Count
+		} else {
+			numbers = append(numbers, number(&r.got[i]))
+		}
+	}
+	return numbers, lost
+}
+
+func inOrder(t *testing.T, got []int, from, to int) {
+	t.Helper()
+	for i, n := range got {
+		if n != from+i {
+			t.Fatalf("record %d is number %d, want %d", i, n, from+i)
+		}
+	}
+	if len(got) != to-from {
+		t.Fatalf("%d records, want %d", len(got), to-from)
+	}
+}
+
+func openSpool(t *testing.T, dir string, limit int64) *Spool {
+	t.Helper()
+	s, err := OpenSpool(dir, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWhatFindsNoRoomInMemoryIsSaid(t *testing.T) {
+	r := &receiver{refuse: true}
+	noted := 0
+	o := NewOutlet(r, Options{Name: "x", Lost: lost, queue: 100, retry: time.Millisecond, Note: func(error) { noted++ }})
+	const n = 1000
+	for i := range n {
+		o.Put(records(i, i+1))
+	}
+	r.set(false)
+	testutil.Eventually(t, "the records that had room", func() bool { got, said := r.seen(); return uint64(len(got))+said == n && said > 0 })
+	tally, err := o.Close(time.Minute)
+	got, said := r.seen()
+	if err != nil || tally.Lost != said || tally.Delivered != uint64(len(got)) || tally.Records != n || len(got) < 100 {
+		t.Errorf("%+v, %v; %d came, %d said to be lost", tally, err, len(got), said)
+	}
+	if noted != 1 {
+		t.Errorf("noted %d times", noted)
+	}
+}
+
+func TestTheEndDoesNotWaitForever(t *testing.T) {
+	o := NewOutlet(&receiver{refuse: true}, Options{Name: "x", Lost: lost, retry: time.Millisecond})
+	o.Put(records(0, 10))
+	if tally, err := o.Close(10 * time.Millisecond); err != nil || tally.Lost != 10 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+	dir := t.TempDir()
+	o = NewOutlet(&receiver{refuse: true}, Options{Name: "x", Lost: lost, retry: time.Millisecond, Spool: openSpool(t, dir, LeastSpool)})
+	o.Put(records(0, 10))
+	tally, err := o.Close(10 * time.Millisecond)
+	if err != nil || tally.Lost != 0 || tally.Waiting == 0 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+	r := &receiver{} // the next run delivers them
+	o = NewOutlet(r, Options{Name: "x", Lost: lost, Spool: openSpool(t, dir, LeastSpool)})
+	o.Put(records(10, 20))
+	if tally, err := o.Close(time.Minute); err != nil || tally.Waiting != 0 || tally.Delivered != 20 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+	got, _ := r.seen()
+	inOrder(t, got, 0, 20)
+}
+
+func TestAFullSpoolSaysWhatItLost(t *testing.T) {
+	dir := t.TempDir()
+	r := &receiver{refuse: true}
+	s := openSpool(t, dir, LeastSpool)
+	o := NewOutlet(r, Options{Name: "x", Lost: lost, retry: time.Millisecond, Spool: s})
+	const n = 20_000 // some 4 MB
+	for i := 0; i < n; i += 500 {
+		o.Put(records(i, i+500))
+	}
+	testutil.Eventually(t, "a full spool", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.all.Lost > 0 && len(o.queue) == 0 })
+	var used int64
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil {
+			used += info.Size()
+		}
+	}
+	if used > LeastSpool+100 {
+		t.Errorf("the spool has %d bytes", used)
+	}
+	r.set(false)
+	testutil.Eventually(t, "all, come or said to be lost", func() bool { got, said := r.seen(); return uint64(len(got))+said == n })
+	tally, err := o.Close(time.Minute)
+	got, said := r.seen()
+	if err != nil || tally.Lost != said || len(got) == 0 || said == 0 || tally.Waiting != 0 {
+		t.Errorf("%+v, %v; %d came, %d said to be lost", tally, err, len(got), said)
+	}
+}
+
+func TestSpoolIsHeldByOne(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, LeastSpool)
+	defer s.Close()
+	if _, err := OpenSpool(dir, LeastSpool); !errors.Is(err, errSpoolHeld) {
+		t.Error(err)
+	}
+}
+
+// killedEnv has TestMain fill a spool until it is killed.
+const killedEnv = "NATKIT_TEST_SPOOL"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(killedEnv); dir != "" {
+		s, err := OpenSpool(dir, 64<<20)
+		for n := 0; err == nil; n++ {
+			r := record(n)
+			if _, err = s.Append(r.AppendJSON(nil)); err == nil {
+				fmt.Println(n)
+			}
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestKilled kills a process that writes to a spool: what Append took is there, in order, whatever a torn end.
+func TestKilled(t *testing.T) {
+	for round := range 5 {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), killedEnv+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, last := bufio.NewScanner(out), -1
+		for lines.Scan() {
+			last, _ = strconv.Atoi(lines.Text())
+			if last == 500*(round+1) {
+				_ = cmd.Process.Kill()
+			}
+		}
+		_ = cmd.Wait()
+		if last < 500 {
+			t.Fatalf("it ended at %d", last)
+		}
+		// A torn line, as a machine that goes down leaves one.
+		names, _ := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
+		f, err := os.OpenFile(names[len(names)-1], os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(`{"schema":"natkit.nat-lo`)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &receiver{}
+		o := NewOutlet(r, Options{Name: "x", Lost: lost, Spool: openSpool(t, dir, 64<<20)})
+		if _, err := o.Close(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		got, said := r.seen()
+		if len(got) < last+1 || said != 0 {
+			t.Errorf("%d came, %d were taken, %d said to be lost", len(got), last+1, said)
+		}
+		inOrder(t, got, 0, len(got))
+	}
+}
+
+func lines(t *testing.T, path string) (n int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		if _, err := natlog.ParseJSON(bytes.TrimSpace(line)); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		n++
+	}
+	return n
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nat.jsonl")
+	f, err := NewFile(path, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sendAll := func(n int) {
+		t.Helper()
+		if sent, err := f.Send(t.Context(), records(0, n)); err != nil || sent != n {
+			t.Fatal(sent, err)
+		}
+	}
+	sendAll(10)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	sendAll(5) // to the file that was renamed, as logrotate expects
+	f.Reopen()
+	sendAll(3)
+	if a, b := lines(t, path+".old"), lines(t, path); a != 15 || b != 3 {
+		t.Errorf("%d and %d lines", a, b)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	torn, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = torn.WriteString(`{"schema":"na`)
+	torn.Close()
+	if f, err = NewFile(path, 2000, 2); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		sendAll(10)
+	}
+	f.Close()
+	if a, b, c := lines(t, path), lines(t, path+".1"), lines(t, path+".2"); a != 10 || b != 10 || c != 10 {
+		t.Errorf("%d, %d and %d lines", a, b, c)
+	}
+	if _, err := os.Stat(path + ".3"); err == nil {
+		t.Error("three old ones stay")
+	}
+}
+
+// TestSyslogOverTCP: a receiver that ends the connection gets the rest by the next one.
+func TestSyslogOverTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	frames := make(chan string, 1000)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r := bufio.NewReader(c)
+			for n := 0; ; n++ {
+				count, err := r.ReadString(' ')
+				size, numErr := strconv.Atoi(strings.TrimSpace(count))
+				if err != nil || numErr != nil {
+					break
+				}
+				b := make([]byte, size)
+				if _, err := io.ReadFull(r, b); err != nil {
+					break
+				}
+				frames <- string(b)
+			}
+			c.Close()
+		}
+	}()
+	s := NewSyslog("tcp", l.Addr().String())
+	defer s.Close()
+	for range 2 {
+		if n, err := s.Send(t.Context(), records(0, 50)); err != nil || n != 50 {
+			t.Fatal(n, err)
+		}
+		s.close() // the way breaks
+	}
+	for i := range 100 {
+		if f := <-frames; !strings.HasPrefix(f, "<30>1 2026-03-01T12:00:00.000000Z gw natkit ") || !strings.HasSuffix(f, `"]`) || !strings.Contains(f, fmt.Sprintf(`sourceTransportPort="%d"`, i%50)) {
+			t.Fatalf("frame %d: %q", i, f)
+		}
+	}
+}
+
+func TestSyslogToASocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	c, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := NewSyslog("unixgram", path)
+	defer s.Close()
+	if n, err := s.Send(t.Context(), records(0, 3)); err != nil || n != 3 {
+		t.Fatal(n, err)
+	}
+	b := make([]byte, 4096)
+	for range 3 {
+		n, _, err := c.ReadFrom(b)
+		if err != nil || !bytes.HasPrefix(b[:n], []byte("<30>1 ")) {
+			t.Errorf("%q, %v", b[:n], err)
+		}
+	}
+}
+
+func TestAReceiverThatIsAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for _, out := range []Output{NewSyslog("tcp", l.Addr().String()), NewCollector("tcp", l.Addr().String(), 1, time.Now)} {
+		if n, err := out.Send(t.Context(), records(0, 3)); err == nil || n != 0 {
+			t.Errorf("%T: %d, %v", out, n, err)
+		}
+		out.Close()
+	}
+}
+
+func TestKafka(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(3, "nat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	k, err := NewKafka(cluster.ListenAddrs(), "nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	const n = 2000
+	for i := 0; i < n; i += 500 {
+		if sent, err := k.Send(t.Context(), records(i, i+500)); err != nil || sent != 500 {
+			t.Fatal(sent, err)
+		}
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("nat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var got []int
+	for len(got) < n {
+		fetches := reader.PollFetches(t.Context())
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(m *kgo.Record) {
+			r, err := natlog.ParseJSON(m.Value)
+			if err != nil || string(m.Key) != "203.0.113.1" {
+				t.Errorf("%q %q: %v", m.Key, m.Value, err)
+			}
+			got = append(got, number(&r))
+		})
+	}
+	inOrder(t, got, 0, n)
+}
+
+func TestTablesComeBack(t *testing.T) {
+	dir, now := t.TempDir(), noon
+	out, err := NewTables(store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (n int) {
+		_, err := files.Read(t.Context(), dir, netip.MustParseAddr("203.0.113.1"), func(r *natlog.Record) {
+			if r.Node != "gw" || r.NAT != netip.MustParseAddrPort("203.0.113.1:1") {
+				t.Errorf("%+v", r)
+			}
+			n++
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	batch := append(records(0, 10), natlog.Record{Kind: natlog.Lost, Count: 1, Time: noon})
+	if n, err := out.Send(t.Context(), batch); err != nil || n != 11 {
+		t.Fatal(n, err)
+	}
+	if n := read(); n != 0 {
+		t.Errorf("%d rows of a file that is not whole", n)
+	}
+	now = now.Add(tablesEvery)
+	if _, err := out.Send(t.Context(), records(10, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if n := read(); n != 20 {
+		t.Errorf("%d rows, want 20", n)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,209 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
+// GatewayWho is the document of `natkit gateway who`.
+type GatewayWho struct {
+	Schema   string     `json:"schema"`
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port,omitempty"`
+	Protocol string     `json:"protocol,omitempty"`
+	At       *time.Time `json:"at,omitempty"`
+	// Inside: the question is what a host inside has outside.
+	Inside bool `json:"inside,omitempty"`
+	// Hosts are the answer, each once: hosts inside, or addresses outside. Ambiguous: several are possible.
+	Hosts     []string `json:"hosts"`
+	Ambiguous bool     `json:"ambiguous"`
+	// Owners are what was found, Sources where it was looked for.
+	Owners  []NATOwner  `json:"owners"`
+	Sources []WhoSource `json:"sources"`
+}
+
+// NATOwner is a host inside with what it has outside.
+type NATOwner struct {
+	// Source is rules, table or log.
+	Source string `json:"source"`
+	Rule   string `json:"rule,omitempty"`
+	// Certain is false where a rule names several hosts that may have it.
+	Certain bool `json:"certain"`
+	// Incoming: a connection from outside that was led inside.
+	Incoming    bool   `json:"incoming,omitempty"`
+	Protocol    string `json:"protocol,omitempty"`
+	Inside      string `json:"inside"`
+	InsidePort  uint16 `json:"inside_port,omitempty"`
+	Outside     string `json:"outside"`
+	OutsidePort uint16 `json:"outside_port,omitempty"`
+	// Ports are those that a rule gives.
+	Ports    string     `json:"ports,omitempty"`
+	Peer     string     `json:"peer,omitempty"`
+	PeerPort uint16     `json:"peer_port,omitempty"`
+	Since    *time.Time `json:"since,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`
+	Node     string     `json:"node,omitempty"`
+	Text     string     `json:"text,omitempty"`
+}
+
+// WhoSource is where it was looked for.
+type WhoSource struct {
+	// Kind is rules, table or log; Name the file.
+	Kind  string `json:"kind"`
+	Name  string `json:"name,omitempty"`
+	Read  bool   `json:"read"`
+	Found int    `json:"found"`
+	// Files had records, from From to To. Lost are records that the log says it lacks, More what was found beyond what is shown.
+	Files int        `json:"files,omitempty"`
+	From  *time.Time `json:"from,omitempty"`
+	To    *time.Time `json:"to,omitempty"`
+	Lost  uint64     `json:"lost,omitempty"`
+	More  int        `json:"more,omitempty"`
+	Error string     `json:"error,omitempty"`
+	Note  string     `json:"note,omitempty"`
+}
+
+// Settle finds the answer: what is certain, and only without that what is possible. Who is reached from outside is an answer where
+// nobody sends by the address.
+func (g *GatewayWho) Settle() {
+	g.Hosts = []string{}
+	for _, wanted := range [...]func(*NATOwner) bool{
+		func(o *NATOwner) bool { return o.Certain && !o.Incoming },
+		func(o *NATOwner) bool { return !o.Certain && !o.Incoming },
+		func(o *NATOwner) bool { return o.Incoming },
+	} {
+		for i := range g.Owners {
+			o := &g.Owners[i]
+			if !wanted(o) {
+				continue
+			}
+			host := o.Inside
+			if g.Inside {
+				host = o.Outside
+			}
+			if !slices.Contains(g.Hosts, host) {
+				g.Hosts = append(g.Hosts, host)
+			}
+			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming
+		}
+		if len(g.Hosts) > 0 {
+			break
+		}
+	}
+	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1
+}
+
+// Unread reports whether something could not be read.
+func (g *GatewayWho) Unread() bool {
+	return slices.ContainsFunc(g.Sources, func(s WhoSource) bool { return s.Error != "" })
+}
+
+// mostOwners bounds the rows of the text.
+const mostOwners = 100
+
+// Text writes the answer, what it is from, and where it was looked for.
+func (g GatewayWho) Text(w io.Writer, style Style) error {
+	p := &printer{w: w, style: style}
+	p.line(g.answer())
+	t := &Table{Columns: []Column{{Head: "FROM"}, {Head: "INSIDE"}, {Head: "OUTSIDE"}, {Head: "PROTOCOL"}, {Head: "PEER"}, {Head: "SINCE"}, {Head: "UNTIL"}, {Head: "RULE", Wrap: true}}}
+	for i := range g.Owners {
+		if i == mostOwners {
+			break
+		}
+		o := &g.Owners[i]
+		t.Row(o.Source, end(o.Inside, o.InsidePort), g.outside(o), o.Protocol, end(o.Peer, o.PeerPort), moment(o.Since), moment(o.Until), o.rule())
+	}
+	if p.err == nil && len(g.Owners) > 0 {
+		p.err = t.Write(w, style)
+	}
+	if more := len(g.Owners) - mostOwners; more > 0 {
+		p.line(fmt.Sprintf("… and %s more; --json has all", units.Count(int64(more))))
+	}
+	for i := range g.Sources {
+		p.line(g.Sources[i].line())
+	}
+	return p.err
+}
+
+func (g *GatewayWho) answer() string {
+	what := end(g.Address.String(), g.Port)
+	switch {
+	case len(g.Hosts) == 0 && g.Inside:
+		return what + " has nothing outside that was found"
+	case len(g.Hosts) == 0:
+		return "nobody was found that has " + what
+	case g.Ambiguous:
+		return fmt.Sprintf("%s: ambiguous, %s", what, units.Plural(int64(len(g.Hosts)), "possible answer", "possible answers"))
+	}
+	return what + ": " + g.Hosts[0]
+}
+
+func (g *GatewayWho) outside(o *NATOwner) string {
+	if o.Ports != "" {
+		return o.Outside + " ports " + o.Ports
+	}
+	return end(o.Outside, o.OutsidePort)
+}
+
+func (o *NATOwner) rule() string {
+	text := o.Rule
+	if o.Incoming {
+		text += " (connections from outside)"
+	}
+	if o.Source == "rules" && !o.Certain && !o.Incoming {
+		text += " (one of them)"
+	}
+	return text
+}
+
+func end(address string, port uint16) string {
+	a, err := netip.ParseAddr(address)
+	if port == 0 || err != nil {
+		if port != 0 {
+			return address + " port " + strconv.Itoa(int(port))
+		}
+		return address
+	}
+	return netip.AddrPortFrom(a, port).String()
+}
+
+func moment(t *time.Time) string {
+	if t == nil {
+		return "?"
+	}
+	return local(*t)
+}
+
+// line says what came of a source.
+func (s *WhoSource) line() string {
+	text := s.Kind
+	if s.Name != "" {
+		text += " " + s.Name
+	}
+	switch {
+	case s.Error != "":
+		return text + ": not read: " + s.Error
+	case !s.Read:
+		return text + ": " + s.Note
+	}
+	text += fmt.Sprintf(": %d found", s.Found)
+	if s.From != nil && s.To != nil {
+		text += fmt.Sprintf(", records from %s to %s", local(*s.From), local(*s.To))
+	}
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; the log lacks %s", units.Plural(int64(s.Lost), "record", "records"))
+	}
+	if s.More > 0 {
+		text += fmt.Sprintf("; %s more are not shown", units.Count(int64(s.More)))
+	}
+	if s.Note != "" {
+		text += "; " + s.Note
+	}
+	return text
+}
