@@ -157,7 +157,6 @@ be listed or not. Requires CAP_NET_ADMIN, except with --from.`,
 // table writes the entries as a table.
 func (v *tableVerb) table(cmd *cobra.Command, flags *tableFlags) error {
 	v.filter.noteNAT(v.env)
-	collectSeldom()
 	node, err := flags.named("", v.entries.fromText(cmd))
 	if err != nil {
 		return err

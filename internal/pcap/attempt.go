@@ -169,7 +169,9 @@ func (t *tracker) close(c *conn) {
 	t.judge(c)
 	outcome := Failed
 	if unsettled {
-		outcome, c.ended = OutcomeOpen, string(OutcomeOpen)
+		if outcome = OutcomeOpen; c.ended == string(Unanswered) {
+			c.ended = string(OutcomeOpen)
+		}
 	}
 	t.emit(c, outcome, 0)
 	c.syn.open = false

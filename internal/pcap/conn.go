@@ -124,11 +124,11 @@ type conn struct {
 	// resent are retransmissions of data.
 	resent int64
 	// ended is how the attempt to connect ended; empty where it succeeded.
-	ended string
-	seen     uint32
-	ring     [ringSize]record
-	trouble  *trouble
-	ignored  *ignoredRST
+	ended   string
+	seen    uint32
+	ring    [ringSize]record
+	trouble *trouble
+	ignored *ignoredRST
 }
 
 // pending is the last SYN, on which there is no verdict yet.

@@ -93,12 +93,13 @@ func (b *bucket) transport() http.RoundTripper {
 	return t
 }
 
-// check fails where the bucket cannot be written to. A refusal to say whether it is there is none to write into it.
+// check fails where the bucket cannot be written to, as far as that is known. A refusal to say whether it is there is none
+// to write into it.
 func (b *bucket) check() error {
 	return b.request(func(ctx context.Context) error {
 		there, err := b.client.BucketExists(ctx, b.name)
 		switch code := minio.ToErrorResponse(err).StatusCode; {
-		case err != nil && code == http.StatusForbidden:
+		case err != nil && (code == http.StatusForbidden || code == http.StatusBadRequest): // the answer to an upload has a reason
 			return nil
 		case err == nil && !there:
 			return minio.ErrorResponse{Code: minio.NoSuchBucket, StatusCode: http.StatusNotFound}

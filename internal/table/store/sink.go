@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 
@@ -34,7 +35,31 @@ type Sink[T table.Row] struct {
 // dayFile is the file of one day.
 type dayFile[T table.Row] struct {
 	day string
+	to  *reporting
 	*table.Writer[T]
+}
+
+// reporting keeps the error of a file, which the form of the file would wrap in words of its own.
+type reporting struct {
+	file
+	err error
+}
+
+func (r *reporting) Write(b []byte) (int, error) {
+	n, err := r.file.Write(b)
+	r.err = cmp.Or(r.err, err)
+	return n, err
+}
+
+// write and end return the error of the file, where it has one.
+func (d *dayFile[T]) write(rows []T) error { return d.cause(d.Write(rows)) }
+func (d *dayFile[T]) end() error           { return d.cause(d.Close()) }
+
+func (d *dayFile[T]) cause(err error) error {
+	if err != nil && d.to.err != nil {
+		return d.to.err
+	}
+	return err
 }
 
 // errStopped is the error of a sink that was stopped.
@@ -75,8 +100,8 @@ func (k *Sink[T]) flush() error {
 		k.batch = nil
 		return nil
 	case err := <-k.done:
-		k.ended, k.err = true, err
-		return err
+		k.ended, k.err = true, k.store.failed(err)
+		return k.err
 	}
 }
 
@@ -88,7 +113,9 @@ func (k *Sink[T]) end() error {
 	}
 	close(k.to)
 	k.ended = true
-	k.err = <-k.done
+	if err := <-k.done; err != nil {
+		k.err = k.store.failed(err)
+	}
 	return k.err
 }
 
@@ -109,7 +136,7 @@ func (k *Sink[T]) run() error {
 			n := sameDay(rest)
 			w, err := k.day(rest[0].When().Day())
 			if err == nil {
-				err = w.Write(rest[:n])
+				err = w.write(rest[:n])
 			}
 			if err != nil {
 				return err
@@ -131,7 +158,7 @@ func (k *Sink[T]) run() error {
 		}
 	}
 	for _, d := range k.days {
-		if err := d.Close(); err != nil {
+		if err := d.end(); err != nil {
 			return err
 		}
 	}
@@ -160,7 +187,7 @@ func (k *Sink[T]) day(day string) (*dayFile[T], error) {
 		}
 	}
 	if len(k.days) == mostDays {
-		if err := k.days[0].Close(); err != nil {
+		if err := k.days[0].end(); err != nil {
 			return nil, err
 		}
 		k.days = k.days[1:]
@@ -169,7 +196,8 @@ func (k *Sink[T]) day(day string) (*dayFile[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dayFile[T]{day, table.NewWriter[T](f, k.store.opt.Version)}
+	to := &reporting{file: f}
+	d := &dayFile[T]{day, to, table.NewWriter[T](to, k.store.opt.Version)}
 	k.days = append(k.days, d)
 	return d, nil
 }

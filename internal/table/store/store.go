@@ -143,7 +143,7 @@ func (s *Store) Commit() error {
 	defer s.Abort()
 	for _, sink := range s.sinks {
 		if err := sink.end(); err != nil {
-			return s.failed(err)
+			return err
 		}
 	}
 	s.sinks = nil
