@@ -32,6 +32,6 @@ SELECT nat_address, node_before, netns_before, node, netns, count(*) AS times, c
   count(CASE WHEN gap_us < 0 THEN 1 END) AS overlaps, thousandths(min(gap_us) / 1000000) AS least_gap_s,
   min(started) AS first, max(started) AS last
 FROM gaps
-WHERE gap_us < :time_wait_s * 1000000
+WHERE gap_us < :time_wait_s * 1e6
 GROUP BY nat_address, node_before, netns_before, node, netns
 ORDER BY times DESC, nat_address, node_before, netns_before NULLS FIRST, node, netns NULLS FIRST

@@ -22,7 +22,9 @@ func (f Fleet) Entries(n int) iter.Seq[table.Entry] {
 		step := f.end().Sub(f.Start) / time.Duration(f.Readings+1)
 		reading := 0
 		for at := range f.every(n, step) {
-			reading++
+			if reading++; reading > f.Readings {
+				return
+			}
 			for i := range f.TableEntries {
 				id := uint64(i)
 				if i >= f.TableEntries/2 {
