@@ -195,7 +195,11 @@ func answers(t *testing.T, engine, dir string, all []asked) [][]row {
 			t.Fatal(err)
 		}
 	}
-	c := exec.Command(ask, "-", dir, "--engine", engine, "--format", "json")
+	name, load := strings.CutSuffix(engine, " --load")
+	c := exec.Command(ask, "-", dir, "--engine", name, "--format", "json")
+	if load {
+		c.Args = append(c.Args, "--load")
+	}
 	c.Stdin, c.Stdout, c.Stderr = &in, &out, &errors
 	if err := c.Run(); err != nil {
 		t.Fatalf("%v: %s", err, errors.String())
@@ -220,7 +224,7 @@ func TestEngines(t *testing.T) {
 	needEngines(t)
 	engines := []string{"duckdb"}
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
-		engines = append(engines, "clickhouse", "spark")
+		engines = append(engines, "clickhouse", "clickhouse --load", "spark")
 	}
 	if one := os.Getenv("NATKIT_ENGINE"); one != "" {
 		engines = []string{one}
