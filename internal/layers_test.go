@@ -79,6 +79,7 @@ var layers = map[string]layer{
 	"internal/ring":                pure,
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
+	"internal/table":               pure,
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
@@ -100,6 +101,7 @@ var layers = map[string]layer{
 	"internal/netns":                    kernel,
 	"internal/permit":                   kernel,
 	"internal/syn":                      kernel,
+	"internal/table/store":              kernel,
 	"internal/tap":                      kernel,
 	"internal/follow":                   kernel,
 	"internal/testutil":                 kernel,

@@ -14,7 +14,10 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/table"
+	"github.com/natkit/natkit/internal/table/store"
 	"github.com/spf13/cobra"
 )
 
@@ -27,26 +30,34 @@ type entryForm struct {
 	usual       string
 	json, csv   bool
 	timestamped bool
-	options     text.Options
+	// known are the words of --output.
+	known   []string
+	options text.Options
 }
 
 // entryOutputs are the words of --output; text and wide are what it is without the flag.
 var entryOutputs = []string{"extended", "plain", "id", "timestamp", "ktimestamp", "labels", "json", "csv", "text", "wide"}
 
+// listOutputs are those of the list, which is written as a table as well.
+var listOutputs = append(slices.Clip(entryOutputs), parquetFormat)
+
 func (f *entryForm) addFlags(cmd *cobra.Command, usual string) {
 	f.usual = usual
+	if f.known == nil {
+		f.known = entryOutputs
+	}
 	cmd.Flags().StringSliceVarP(&f.output, "output", "o", []string{usual},
 		"`FORMS`, separated by commas: extended (with the network protocol), plain, id, ktimestamp (when it began and ended), timestamp (of an event), labels; or json, csv or text alone")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON document (a line, for each entry; schema "+entrySchema+")")
 	cmd.Flags().BoolVar(&f.csv, "csv", false, "print comma-separated values, their names in the first line")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": completeWords(entryOutputs...)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": completeWords(f.known...)})
 }
 
 // check reads the flags.
 func (f *entryForm) check(cmd *cobra.Command) (err error) {
 	for _, word := range f.output {
-		if !slices.Contains(entryOutputs, word) {
-			return usagef("--output %q: must be of %s", word, strings.Join(entryOutputs, ", "))
+		if !slices.Contains(f.known, word) {
+			return usagef("--output %q: must be of %s", word, strings.Join(f.known, ", "))
 		}
 	}
 	if len(f.output) == 1 && (f.output[0] == "text" || f.output[0] == "wide") {
@@ -54,8 +65,8 @@ func (f *entryForm) check(cmd *cobra.Command) (err error) {
 	}
 	has := func(word string) bool { return slices.Contains(f.output, word) }
 	switch {
-	case (has("json") || has("csv")) && len(f.output) > 1:
-		return usagef("--output %s: json and csv exclude other forms", strings.Join(f.output, ","))
+	case (has("json") || has("csv") || has(parquetFormat)) && len(f.output) > 1:
+		return usagef("--output %s: json, csv and parquet exclude other forms", strings.Join(f.output, ","))
 	case cmd.Flags().Changed("output") && (f.json && !has("json") || f.csv && !has("csv")):
 		return usagef("--output, --json and --csv are mutually exclusive")
 	}
@@ -105,31 +116,68 @@ func connlabels() (*text.Labels, error) {
 }
 
 func newConntrackList(env *Env) *cobra.Command {
-	l, form := &tableVerb{env: env}, &entryForm{}
+	l, form, tables := &tableVerb{env: env}, &entryForm{known: listOutputs}, &tableFlags{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "list the connections, as conntrack -L does, as JSON lines or CSV",
+		Short:   "list the connections, as conntrack -L does, as JSON lines, CSV or Parquet",
 		Long: `Print a line for each connection, in the format of conntrack-tools
 ('conntrack -L -o extended'), as JSON (one document per line) or CSV. The filters
-are those of conntrack(8), which all must hold.
+are those of conntrack(8), which all must hold. With -o parquet --to PLACE it is a
+table for DuckDB, ClickHouse, Spark and others (docs/parquet.md).
 
 The table changes while it is read: a connection that begins or ends meanwhile may
 be listed or not. Requires CAP_NET_ADMIN, except with --from.`,
 		Example: `  sudo natkit conntrack list -p tcp --state SYN_SENT --status UNREPLIED
   sudo natkit conntrack list --netns gateway --src-nat=203.0.113.5 --csv > translated.csv
   sudo natkit conntrack list --json | jq -r .orig_src | sort | uniq -c
-  natkit conntrack list --from table.gz -d 198.18.0.0/16`,
+  natkit conntrack list --from table.gz -d 198.18.0.0/16
+  sudo natkit conntrack list -o parquet --to s3://nat/tables   # entries/day=…/node=…/`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := form.check(cmd); err != nil {
 				return err
+			}
+			asTable := slices.Contains(form.output, parquetFormat)
+			if err := tables.check(cmd, asTable); err != nil {
+				return err
+			}
+			if asTable {
+				return l.table(cmd, tables)
 			}
 			return l.list(cmd, form)
 		},
 	}
 	l.addFlags(cmd, true)
 	form.addFlags(cmd, "extended")
+	cmd.Flags().Lookup("output").Usage = strings.Replace(cmd.Flags().Lookup("output").Usage, "json, csv or text alone", "json, csv, parquet or text alone", 1)
+	tables.addFlags(env, cmd)
 	return cmd
+}
+
+// table writes the entries as a table.
+func (v *tableVerb) table(cmd *cobra.Command, flags *tableFlags) error {
+	v.filter.noteNAT(v.env)
+	collectSeldom()
+	node, err := flags.named("", v.entries.fromText(cmd))
+	if err != nil {
+		return err
+	}
+	s, err := flags.open(cmd.Context(), node)
+	if err != nil {
+		return err
+	}
+	defer s.Abort()
+	rows := table.EntryRows{Head: table.Head{Node: node, Time: table.TimeOf(time.Now())}}
+	if !v.entries.fromText(cmd) {
+		if err := v.entries.with(cmd, func(ns *netns.Handle) error { return describe(ns, &rows) }); err != nil {
+			return err
+		}
+	}
+	sink := store.Of[table.Entry](s)
+	if _, err = v.entries.each(cmd, v.env, &v.filter.filter, func(e *conntrack.Entry) error { return sink.Add(rows.Row(e)) }); err != nil {
+		return err
+	}
+	return flags.commit(s)
 }
 
 func (v *tableVerb) list(cmd *cobra.Command, form *entryForm) error {

@@ -34,7 +34,10 @@ type doctorVerb struct {
 	change changeFlags
 	watch  watchFlags
 	// rules lists the failure modes instead.
-	rules bool
+	rules  bool
+	tables tableFlags
+	// table is where findings go instead of stdout; nil where they do not.
+	table *findingTable
 }
 
 // minWindow is the shortest time between two samples that can be compared.
@@ -87,28 +90,39 @@ has a defect.
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
   natkit doctor --watch --every 30s      # what changes, until Ctrl-C
   natkit doctor --watch --exec 'logger -t natkit "$NATKIT_EVENT $NATKIT_ID: $NATKIT_TITLE"'
+  natkit doctor --all-netns -o parquet --to s3://nat/tables   # findings/day=…/node=…/
   natkit doctor --rules                  # the failure modes, and which of them it reports`,
 	}
 	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
-		if d.rules {
-			return env.print(report.NewModes())
-		}
-		if d.trace && !cmd.Flags().Changed("for") {
-			d.window = tracedWindow
-		}
-		if err := d.check(); err != nil {
-			return err
-		}
-		switch {
-		case d.watch.on:
-			return d.watchFor(ctx, ns)
-		case d.all:
-			return d.runAll(ctx)
-		case d.from != "":
-			return d.runFrom(ctx)
-		}
-		return d.run(ctx, ns)
+		return d.withTable(ctx, cmd, func() error { return d.runIn(ctx, cmd, ns) })
 	})
+	d.addFlags(cmd)
+	return cmd
+}
+
+// runIn runs what the flags choose.
+func (d *doctorVerb) runIn(ctx context.Context, cmd *cobra.Command, ns *netns.Handle) error {
+	if d.rules {
+		return d.env.print(report.NewModes())
+	}
+	if d.trace && !cmd.Flags().Changed("for") {
+		d.window = tracedWindow
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	switch {
+	case d.watch.on:
+		return d.watchFor(ctx, ns)
+	case d.all:
+		return d.runAll(ctx)
+	case d.from != "":
+		return d.runFrom(ctx)
+	}
+	return d.run(ctx, ns)
+}
+
+func (d *doctorVerb) addFlags(cmd *cobra.Command) {
 	addWindow(cmd, &d.window, usualWindow, minWindow)
 	cmd.Flags().Var(into(&d.from, notEmpty("a file")), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', a recording of 'natkit record', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
 	addAt(cmd, &d.at, "with --from and a directory of 'natkit record': diagnose the `TIME` 10:15, 2026-11-20T10:15:00, -2h, …")
@@ -116,7 +130,8 @@ has a defect.
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
 	cmd.Flags().Lookup("trace").Usage += "; --for is then 10s by default"
-	env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema+"; with --watch lines, "+diagnose.EventSchema)
+	d.tables.addFlags(d.env, cmd)
+	d.env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema+"; with --watch lines, "+diagnose.EventSchema)
 	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
 	d.change.addFlags(cmd)
@@ -139,7 +154,6 @@ has a defect.
 	for _, change := range []string{"yes", "confirm", "persist"} {
 		requires(cmd, change, "fix")
 	}
-	return cmd
 }
 
 // watchFlags are those of doctor --watch.
@@ -226,17 +240,21 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 		}
 		final = out.Fix.Last(first)
 	}
-	if d.env.asJSON {
-		if err := report.JSON(d.env.Stdout, out); err != nil {
-			return err
-		}
+	switch {
+	case d.table != nil:
+		err = d.table.add(final)
+	case d.env.asJSON:
+		err = report.JSON(d.env.Stdout, out)
+	}
+	if err != nil {
+		return err
 	}
 	return verdict(ctx, final)
 }
 
 // text writes a report, unless there is a document at the end.
 func (d *doctorVerb) text(r *diagnose.Report, next string) error {
-	if d.env.asJSON {
+	if d.env.asJSON || d.table != nil {
 		return nil
 	}
 	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, next)
@@ -260,6 +278,9 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
 	sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
 	sum.Lost, sum.Defects = append(sum.Lost, r.Lost...), append(sum.Defects, r.Defects...)
+	if d.table != nil {
+		return d.table.add(r)
+	}
 	if d.env.asJSON {
 		return report.JSONLine(d.env.Stdout, r)
 	}
@@ -288,9 +309,12 @@ func (d *doctorVerb) runFrom(ctx context.Context) error {
 		return err
 	}
 	if len(reports) == 1 {
-		if d.env.asJSON {
+		switch {
+		case d.table != nil:
+			err = d.table.add(reports[0])
+		case d.env.asJSON:
 			err = report.JSON(d.env.Stdout, reports[0])
-		} else {
+		default:
 			err = d.text(reports[0], commandsThere(reports[0]))
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -20,6 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/table"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 )
@@ -63,6 +65,39 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 		return nil
 	})
 	return t
+}
+
+// describe adds what the rows of a table's entries say of the host: its kernel, the namespace, and how long entries had no packet.
+func describe(ns *netns.Handle, rows *table.EntryRows) (err error) {
+	if rows.Kernel, err = collect.Release(); err != nil {
+		return err
+	}
+	of := snapshot.Netns{}
+	if ns != nil {
+		of.Name = ns.Name()
+	}
+	if of.Inode, err = netns.InodeOf(ns); err != nil {
+		return err
+	}
+	rows.Netns, rows.Idle = table.NetnsOf(of), aggregate.IdleTime(classTimeouts(ns))
+	return nil
+}
+
+// classTimeouts are the timeouts of a namespace; without those that cannot be read.
+func classTimeouts(ns *netns.Handle) snapshot.Sysctls {
+	all := snapshot.Sysctls{}
+	_ = ns.Do(func() error {
+		const folder = "/proc/sys/net/netfilter/"
+		files, _ := filepath.Glob(folder + "nf_conntrack_*_timeout*")
+		for _, file := range append(files, folder+"nf_conntrack_generic_timeout") {
+			name := "net.netfilter." + filepath.Base(file)
+			if value, err := apply.ReadSysctl("/proc", name); err == nil {
+				all[name] = value
+			}
+		}
+		return nil
+	})
+	return all
 }
 
 // addressesAge is how old what was read of addresses' names may be where it is needed again and again, and addressesShare the part

@@ -137,6 +137,8 @@ func (v *planVerb) fromHost(*cobra.Command) error {
 	return needsLinux("plan for this host", "give --kernel with a load, or --from with a bundle of 'natkit snapshot'")
 }
 
+func describe(*netns.Handle, *table.EntryRows) error { return netns.ErrNotLinux }
+
 func readTimeouts(*netns.Handle) aggregate.Timeouts { return aggregate.Timeouts{} }
 
 func kernelRules(*netns.Handle) (*ruleset.Ruleset, error) {

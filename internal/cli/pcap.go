@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/table"
+	"github.com/natkit/natkit/internal/table/store"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -27,6 +30,7 @@ type pcapVerb struct {
 	memory           int64
 	timeWait, window time.Duration
 	list, utc        bool
+	tables           tableFlags
 }
 
 // Usual values of --max, with one file and with two, and of --keep.
@@ -62,7 +66,8 @@ The exit code is 3 if there are incidents that cost connections (` + strings.Joi
   natkit pcap --kind syn-rejected-paws --list server.pcapng.gz
   natkit pcap server.pcap host 203.0.113.1 and port 443
   natkit pcap inside.pcap outside.pcap
-  natkit pcap --json server.pcap`,
+  natkit pcap --json server.pcap
+  natkit pcap -o parquet --to tables --node gw-1 server.pcap   # tables/connections, tables/incidents`,
 		ValidArgsFunction: completePcap,
 		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
 	}
@@ -91,6 +96,7 @@ func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	f.Var(memory(&v.memory), "memory", "keep connections and clocks in no more than `SIZE`: 64M, 1G, …")
 	f.Var(period(&v.timeWait, time.Second, maxTimeWait), "time-wait", "how long servers stay in TIME_WAIT, to judge a SYN without answer: seconds or 2m, …")
 	f.Var(period(&v.window, time.Millisecond, pair.MaxWindow), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
+	v.tables.addFlags(v.env, cmd)
 	v.env.addJSON(cmd, pcap.Schema+", of two files "+pair.Schema)
 	for _, text := range []string{"list", "all", "clock", "max"} {
 		cmd.MarkFlagsMutuallyExclusive("json", text)
@@ -137,6 +143,15 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) (err error) {
 		v.view.Zone = time.UTC
 	}
 	isPair := len(args) == 2 && !beginsFilter(args[1])
+	asTable, err := v.tables.chosen(cmd)
+	switch {
+	case err != nil:
+		return err
+	case asTable && isPair:
+		return usagef("--output parquet and a second capture are mutually exclusive")
+	case asTable && v.tables.several() != nil:
+		return v.tables.several()
+	}
 	if !cmd.Flags().Changed("max") {
 		if v.view.Max = usualLadders; isPair {
 			v.view.Max = usualRows
@@ -225,6 +240,11 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 			return chosen
 		}
 	}
+	tables, err := v.table(ctx, &opt)
+	if err != nil {
+		return err
+	}
+	defer tables.abort()
 	r, err := pcap.Read(in, opt)
 	in.progress.Clear()
 	switch {
@@ -239,7 +259,15 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 		r.Kinds = slices.DeleteFunc(r.Kinds, func(k pcap.KindCount) bool { return !slices.Contains(v.view.Kinds, k.Kind) })
 	}
 	v.view.Source, v.view.Interrupted = in.name, in.interrupted
-	if showErr := v.show(r); showErr != nil {
+	if tables != nil {
+		err = cmp.Or(err, interruptedError(in.interrupted))
+		if err == nil {
+			err = tables.write(r)
+		}
+		if err != nil {
+			return in.failed(err)
+		}
+	} else if showErr := v.show(r); showErr != nil {
 		return showErr
 	}
 	if err != nil {
@@ -250,6 +278,66 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 	}
 	if slices.ContainsFunc(r.Kinds, func(k pcap.KindCount) bool { return k.Count > 0 && (len(v.view.Kinds) > 0 || k.Kind.About().Fault) }) {
 		return errFindings
+	}
+	return nil
+}
+
+// capturedTables is where the rows of a capture go.
+type capturedTables struct {
+	*store.Store
+	flags       *tableFlags
+	node        string
+	connections *store.Sink[table.Connection]
+	// err is the first error of a connection's row.
+	err error
+}
+
+// table has the connections of a capture written as they end; nil unless tables are asked for.
+func (v *pcapVerb) table(ctx context.Context, opt *pcap.Options) (*capturedTables, error) {
+	if v.env.format != parquetFormat {
+		return nil, nil
+	}
+	node, err := v.tables.named("", true)
+	if err != nil {
+		return nil, err
+	}
+	t := &capturedTables{flags: &v.tables, node: node}
+	if t.Store, err = v.tables.open(ctx, node); err != nil {
+		return nil, err
+	}
+	t.connections = store.Of[table.Connection](t.Store)
+	opt.Each = func(c *pcap.Connection) {
+		if t.err == nil {
+			t.err = t.connections.Add(table.ConnectionRow(node, c))
+		}
+	}
+	return t, nil
+}
+
+func (t *capturedTables) abort() {
+	if t != nil {
+		t.Abort()
+	}
+}
+
+// write writes the incidents, and makes all visible.
+func (t *capturedTables) write(r *pcap.Report) error {
+	if t.err != nil {
+		return t.err
+	}
+	incidents := store.Of[table.Incident](t.Store)
+	for i := range r.Incidents {
+		if err := incidents.Add(table.IncidentRow(t.node, &r.Incidents[i])); err != nil {
+			return err
+		}
+	}
+	return t.flags.commit(t.Store)
+}
+
+// interruptedError is the error of tables of half a capture, which would not be seen to be that.
+func interruptedError(interrupted bool) error {
+	if interrupted {
+		return errors.New("interrupted; nothing was written")
 	}
 	return nil
 }

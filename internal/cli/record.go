@@ -126,6 +126,7 @@ directory with the bundle, the minutes around it, and the headers of packets.`,
 
 func newRecordExport(env *Env) *cobra.Command {
 	var at moment
+	tables := &ringTables{}
 	var output string
 	var packets bool
 	var before, after time.Duration
@@ -135,11 +136,26 @@ func newRecordExport(env *Env) *cobra.Command {
 		Short: "write a bundle, or headers of packets, of a time in a recording",
 		Long: `Write what 'natkit snapshot' would have written at a time, for 'natkit doctor --from'
 and 'natkit diff': a tar.gz of the two snapshots nearest to it. With --packets it is the
-headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wireshark.`,
+headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wireshark.
+
+With -o parquet --to PLACE it is tables for DuckDB, ClickHouse, Spark and others: samples,
+services, flows, findings and, where --tables names them, the entries that were read; of the
+whole recording, or of --before and --after around --at (docs/parquet.md).`,
 		Example: `  natkit record export --at 10:15 -o at-ten.tar.gz
-  natkit record export /tmp/gateway-3/record --at -2h --packets --before 1m -o at.pcapng`,
+  natkit record export /tmp/gateway-3/record --at -2h --packets --before 1m -o at.pcapng
+  natkit record export -o parquet --to s3://nat/tables
+  natkit record export --at 10:15 --before 10m -o parquet --to tables --tables samples,findings`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !at.given || output == "" {
+			asTable := output == parquetFormat
+			if err := tables.check(cmd, asTable && !packets); err != nil {
+				return err
+			}
+			for _, name := range []string{"before", "after"} {
+				if cmd.Flags().Changed(name) && !packets && !asTable {
+					return usagef("--%s requires --packets or --output parquet", name)
+				}
+			}
+			if output == "" || !at.given && !asTable {
 				return usagef("--at TIME and --output FILE are required")
 			}
 			dir, err := of(args)
@@ -153,6 +169,12 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 			when, err := momentIn(r, dir, at)
 			if err != nil {
 				return err
+			}
+			if asTable {
+				if at.given {
+					tables.from, tables.until = when.Add(-before), when.Add(after)
+				}
+				return tables.write(cmd.Context(), r, dir)
 			}
 			_, _, err = r.Pair(when)
 			if packets {
@@ -180,13 +202,12 @@ headers of packets around that time instead, as pcapng, for 'natkit pcap' and Wi
 	}
 	of = addDir(env, cmd)
 	addAt(cmd, &at, "the time `TIME`: 10:15, 2026-11-20T10:15:00, -2h")
-	cmd.Flags().VarP(into(&output, notEmpty("a file")), "output", "o", "write to this `FILE`, - for stdout")
+	cmd.Flags().VarP(into(&output, notEmpty("a file")), "output", "o", "write to this `FILE`, - for stdout; or parquet: tables, with --to")
 	cmd.Flags().BoolVar(&packets, "packets", false, "write headers of packets, as pcapng, instead of a bundle")
 	before, after = time.Minute, time.Minute
-	cmd.Flags().Var(period(&before, 0, 24*time.Hour), "before", "with --packets: how long before the time")
-	cmd.Flags().Var(period(&after, 0, 24*time.Hour), "after", "with --packets: how long after the time")
-	requires(cmd, "before", "packets")
-	requires(cmd, "after", "packets")
+	cmd.Flags().Var(period(&before, 0, 24*time.Hour), "before", "with --packets and -o parquet: how long before the time")
+	cmd.Flags().Var(period(&after, 0, 24*time.Hour), "after", "with --packets and -o parquet: how long after the time")
+	tables.addFlags(env, cmd)
 	return cmd
 }
 

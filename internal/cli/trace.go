@@ -21,6 +21,8 @@ import (
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/table"
+	"github.com/natkit/natkit/internal/table/store"
 	"github.com/spf13/cobra"
 )
 
@@ -211,6 +213,7 @@ func (d *dropsVerb) event(e bpf.Event, stop context.CancelCauseFunc) {
 // flowsVerb is the verb flows.
 type flowsVerb struct {
 	env             *Env
+	tables          tableFlags
 	target          target
 	duration, every time.Duration
 	options         follow.Options
@@ -253,7 +256,8 @@ Requires CAP_NET_RAW, and CAP_SYS_ADMIN for --netns and --pid. It works on any k
 		Example: `  sudo natkit flows                            # all, until Ctrl-C
   sudo natkit flows --for 10s --service 203.0.113.1:443
   sudo natkit flows --client 198.51.100.7
-  sudo natkit flows --netns gateway --for 30s --json`,
+  sudo natkit flows --netns gateway --for 30s --json
+  sudo natkit flows --for 60s -o parquet --to /var/lib/tables   # flows/day=…/node=…/`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -264,12 +268,24 @@ Requires CAP_NET_RAW, and CAP_SYS_ADMIN for --netns and --pid. It works on any k
 	flags.Var(into(&f.options.Client, follow.ParseEnd), "client", "only connections of `ADDRESS[:PORT]`")
 	f.target.addFlags(cmd)
 	f.env.addJSON(cmd, report.FlowsSchema)
+	f.tables.addFlags(env, cmd)
 	cmd.MarkFlagsMutuallyExclusive("every", "json")
 	return cmd
 }
 
 func (f *flowsVerb) run(cmd *cobra.Command) (err error) {
-	if f.every == 0 && f.env.StdoutTerminal && !f.env.asJSON {
+	asTable, err := f.tables.chosen(cmd)
+	if err != nil {
+		return err
+	}
+	var tables *followedTable
+	if asTable {
+		if tables, err = f.table(cmd); err != nil {
+			return err
+		}
+		defer tables.Abort()
+	}
+	if f.every == 0 && f.env.StdoutTerminal && !f.env.asJSON && !asTable {
 		f.every = 2 * time.Second
 	}
 	if f.options.Netns, err = f.target.open(cmd); err != nil {
@@ -297,8 +313,41 @@ func (f *flowsVerb) run(cmd *cobra.Command) (err error) {
 	if err = errors.Join(err, stopErr); err != nil {
 		return err
 	}
+	if asTable {
+		return tables.write(followed)
+	}
 	doc := report.FlowsDocument{Schema: report.FlowsSchema, Version: f.env.Version, Followed: followed}
 	return f.env.print(report.Named{Document: doc, Names: names()})
+}
+
+// followedTable is where the rows of followed connections go.
+type followedTable struct {
+	*store.Store
+	flags *tableFlags
+	rows  table.EntryRows
+}
+
+// table opens it before anything is followed. An interrupt ends the following, and not the writing.
+func (f *flowsVerb) table(cmd *cobra.Command) (*followedTable, error) {
+	node, err := f.tables.named("", false)
+	if err != nil {
+		return nil, err
+	}
+	t := &followedTable{flags: &f.tables, rows: table.EntryRows{Head: table.Head{Node: node}}}
+	if err := f.target.with(cmd, func(ns *netns.Handle) error { return describe(ns, &t.rows) }); err != nil {
+		return nil, err
+	}
+	t.Store, err = f.tables.open(context.WithoutCancel(cmd.Context()), node)
+	return t, err
+}
+
+func (t *followedTable) write(followed *snapshot.Followed) error {
+	head := t.rows.Head
+	head.Time = table.TimeOf(time.Now())
+	if err := addAll(store.Of[table.Flow](t.Store), table.FlowRows(head, followed)); err != nil {
+		return err
+	}
+	return t.flags.commit(t.Store)
 }
 
 // addressNames returns what the host calls addresses, as it was some time ago at most; nil with --numeric. It may be used

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -524,4 +525,19 @@ func (t *tape) ended(wrong error) (dump.Result, error) {
 		return r, t.tail.Failure
 	}
 	return r, wrong
+}
+
+// Entries calls fn for the entries of a connection table that the members of one snapshot have: a part of the table, where
+// it was larger than what was recorded. They must not be kept.
+func Entries(members []snapshot.BundleMember, fn func(*conntrack.Entry) error) error {
+	var e conntrack.Entry
+	for _, m := range members {
+		if !strings.HasPrefix(m.Name, tableFolder+"/") || strings.HasSuffix(m.Name, ".json") {
+			continue
+		}
+		if err := conntrack.Each(m.Data, &e, fn); err != nil {
+			return fmt.Errorf("read the connection table: %s: %w", m.Name, err)
+		}
+	}
+	return nil
 }

@@ -105,26 +105,76 @@ func beside(path string) (*os.File, error) {
 
 // put writes a file under a temporary name and has it renamed.
 func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
-	if err := permit.File(path); err != nil {
-		return err
-	}
-	f, err := beside(path)
+	p, err := begin(path, mode, rename)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
-	if err := write(f); err != nil {
-		f.Close()
+	defer p.Abort()
+	if err := write(p.file); err != nil {
 		return naming(path, err)
 	}
-	err = cmp.Or(f.Chmod(mode), f.Sync())
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return naming(path, err)
+	return p.Commit()
+}
+
+// Pending is a file that has its name once it is whole.
+type Pending struct {
+	file   *os.File
+	path   string
+	mode   fs.FileMode
+	rename func(from, to string) error
+	synced bool
+}
+
+// Begin is Replace in steps: it makes a file that is beside the one it replaces, until Commit gives it the name. One of
+// Commit and Abort has to be called.
+func Begin(path string, mode fs.FileMode) (*Pending, error) { return begin(path, mode, os.Rename) }
+
+func begin(path string, mode fs.FileMode, rename func(from, to string) error) (*Pending, error) {
+	if err := permit.File(path); err != nil {
+		return nil, err
 	}
-	if err := rename(f.Name(), path); err != nil {
+	f, err := beside(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Pending{file: f, path: path, mode: mode, rename: rename}, nil
+}
+
+// Write appends to the file. Errors name the file that it is to be.
+func (p *Pending) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	return n, naming(p.path, err)
+}
+
+// Sync ends the file: what can fail for want of room has failed after it.
+func (p *Pending) Sync() error {
+	if p.synced {
+		return nil
+	}
+	err := cmp.Or(p.file.Chmod(p.mode), p.file.Sync())
+	if err = cmp.Or(err, p.file.Close()); err != nil {
+		return naming(p.path, err)
+	}
+	p.synced = true
+	return nil
+}
+
+// Commit gives the file its name. Where it fails, nothing is left.
+func (p *Pending) Commit() error {
+	defer p.Abort()
+	if err := p.Sync(); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	if err := p.rename(p.file.Name(), p.path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(p.path))
+}
+
+// Abort removes what was written; after Commit it does nothing.
+func (p *Pending) Abort() {
+	p.file.Close()           // fails after Commit has closed it,
+	os.Remove(p.file.Name()) // and so does this after the rename
 }
 
 // Open returns an empty file under the name, to be written to at length, or the pipe or

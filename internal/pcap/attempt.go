@@ -141,6 +141,9 @@ func (t *tracker) clientReset(c *conn, r *record) {
 func (t *tracker) accept(c *conn, r *record) {
 	c.syn.answer, c.syn.reset = 0, 0 // an ACK of the former connection that was late
 	c.accepted = true
+	if r.flags&frame.SYN != 0 {
+		c.acceptedAt = r.at
+	}
 	t.report.Connections.Established++
 	t.moves.accept(c, r.at)
 	if c.trouble != nil || c.syn.timestampBehind {
@@ -160,13 +163,13 @@ func (t *tracker) close(c *conn) {
 	unsettled := (t.ended || t.forgetting) && t.now-c.syn.at < young
 	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && unsettled {
 		t.report.Connections.Pending++
-		c.syn.open = false
+		c.syn.open, c.ended = false, string(OutcomeOpen)
 		return
 	}
 	t.judge(c)
 	outcome := Failed
 	if unsettled {
-		outcome = OutcomeOpen
+		outcome, c.ended = OutcomeOpen, string(OutcomeOpen)
 	}
 	t.emit(c, outcome, 0)
 	c.syn.open = false
@@ -178,6 +181,7 @@ const young = 1_000_000_000 // ns
 // judge sets the verdict of an attempt's last SYN, which was not accepted.
 func (t *tracker) judge(c *conn) {
 	verdict, inferred := t.verdict(c)
+	c.ended = string(verdict)
 	first := c.syn.count == 1
 	switch verdict {
 	case RejectedPAWS:
@@ -383,6 +387,8 @@ type Options struct {
 	Incidents int
 	// TimeWait of the server, for SYNs without answer; 60 s (TCP_TIMEWAIT_LEN of Linux).
 	TimeWait time.Duration
+	// Each, where set, receives every TCP connection once it is over, or forgotten.
+	Each func(*Connection)
 	// Only selects packets whose connections are followed; nil is all. Stats has all packets.
 	Only func(*Packet) bool
 }

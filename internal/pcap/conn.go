@@ -117,6 +117,14 @@ type conn struct {
 	syn      pending
 	former   former
 	packets  int64 // of this connection
+	// sent is what came from each end.
+	sent [2]Sent
+	// firstAt is the time of the first packet, acceptedAt that of the SYN-ACK; 0 where there is none.
+	firstAt, acceptedAt int64
+	// resent are retransmissions of data.
+	resent int64
+	// ended is how the attempt to connect ended; empty where it succeeded.
+	ended string
 	seen     uint32
 	ring     [ringSize]record
 	trouble  *trouble
@@ -165,7 +173,12 @@ func (c *conn) addr(i uint8) netip.AddrPort {
 func (c *conn) push(r record) {
 	c.ring[c.seen%ringSize] = r
 	c.seen++
+	if c.packets == 0 {
+		c.firstAt = r.at
+	}
 	c.packets++
+	c.sent[r.from()].Packets++
+	c.sent[r.from()].Bytes += int64(r.length)
 }
 
 // recent are the remembered packets, the oldest first.

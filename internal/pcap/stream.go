@@ -236,6 +236,7 @@ func (t *tracker) sequence(c *conn, r *record) {
 		t.report.Retransmissions.OutOfOrder++
 	default:
 		t.report.Retransmissions.Data++
+		c.resent++
 		t.sentAgain(c, r)
 	}
 }

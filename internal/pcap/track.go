@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"cmp"
+	"net/netip"
 	"time"
 	"unsafe"
 
@@ -240,6 +241,51 @@ func (t *tracker) finish(c *conn) {
 		t.endAgain(c, uint8(i))
 	}
 	t.endRST(c)
+	if t.o.Each != nil {
+		t.o.Each(c.report(server))
+	}
+}
+
+// Connection is a TCP connection, as far as it is in the capture.
+type Connection struct {
+	// Client sent the SYN; where Begun is false there was none, and it is the end with the higher port.
+	Client, Server netip.AddrPort
+	Begun          bool
+	// First and Last are the times of its first and its last packet.
+	First, Last time.Time
+	// Outcome is Connected, OutcomeOpen, or the verdict on the last SYN; empty where Begun is false.
+	Outcome string
+	Closed  Closed
+	// Handshake is from the first SYN to the SYN-ACK; 0 where there was none.
+	Handshake time.Duration
+	// SYNs were sent, and Retransmissions of data or a FIN captured.
+	SYNs            int
+	Retransmissions int64
+	FromClient      Sent
+	FromServer      Sent
+}
+
+// Sent counts packets, and the bytes of their payload.
+type Sent struct{ Packets, Bytes int64 }
+
+// report is the connection for Options.Each.
+func (c *conn) report(server uint8) *Connection {
+	o := &Connection{Client: c.addr(1 - server), Server: c.addr(server), Begun: c.begun, First: timeOf(c.firstAt), Last: timeOf(c.firstAt),
+		Closed: c.closedFor(server), Retransmissions: c.resent, FromClient: c.sent[1-server], FromServer: c.sent[server]}
+	if last := c.lastOf(); last != nil {
+		o.Last = timeOf(max(c.firstAt, last.at))
+	}
+	if !c.begun {
+		return o
+	}
+	o.SYNs, o.Outcome = int(c.syn.count), c.ended
+	if c.accepted {
+		o.Outcome = string(Connected)
+	}
+	if c.acceptedAt != 0 {
+		o.Handshake = time.Duration(max(0, c.acceptedAt-c.syn.first))
+	}
+	return o
 }
 
 // table has the tuples by their last packet, within a bounded memory: the longest silent one makes

@@ -8,6 +8,9 @@ type Head struct {
 	Time   Time   `parquet:"time,timestamp(microsecond)" doc:"when it was observed; a partition has those of one day (UTC)"`
 }
 
+// When is the time of the row.
+func (h Head) When() Time { return h.Time }
+
 // Entry is an entry of a connection table.
 type Entry struct {
 	Head

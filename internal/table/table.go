@@ -36,9 +36,21 @@ func (t Time) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
 // Day is the partition that a row of this time belongs into.
 func (t Time) Day() string { return t.Time().Format(time.DateOnly) }
 
+// Days are those since 1970 (UTC).
+func (t Time) Days() int64 {
+	const day = Time(24 * time.Hour / time.Microsecond)
+	days := t / day
+	if t%day < 0 {
+		days--
+	}
+	return int64(days)
+}
+
 // Row is a row of a table.
 type Row interface {
 	Entry | NATLog | Connection | Incident | Flow | Finding | Sample | Service
+	// When is the row's time.
+	When() Time
 }
 
 // The names of the tables.

@@ -186,3 +186,16 @@ func mixTuple(seed uint64, t *conntrack.Tuple) uint64 {
 	h = mix(h, uint64(t.SrcPort)<<48|uint64(t.DstPort)<<32|uint64(t.ICMPID)<<16|uint64(t.ICMPType)<<8|uint64(t.ICMPCode))
 	return mix(h, uint64(t.Proto))
 }
+
+// IdleTime returns a function for how many seconds an entry had no packet: the timeout of its class less what is left of it.
+// It is not known of an entry with more left than its class has, as a rule has given it another timeout.
+func IdleTime(timeouts snapshot.Sysctls) func(*conntrack.Entry) (seconds int64, known bool) {
+	g := Gap{Sysctls: timeouts}.known()
+	return func(e *conntrack.Entry) (int64, bool) {
+		timeout := g.timeouts[classOf(e)]
+		if timeout == 0 || e.Timeout > timeout || e.Fields.Has(conntrack.NoTimeout) {
+			return 0, false
+		}
+		return int64(timeout - e.Timeout), true
+	}
+}

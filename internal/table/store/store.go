@@ -1,0 +1,198 @@
+// Package store writes tables to where engines read them: a directory that is partitioned by day and node, one file, or
+// a store that speaks S3. A file is visible when it is whole, and not before.
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say where tables go, and of whom they are.
+type Options struct {
+	// To is a directory, a file (*.parquet, or - for Stdout), or s3://BUCKET/PREFIX.
+	To string
+	// Node is the partition.
+	Node string
+	// Version is that of natkit.
+	Version string
+	// Now is when the files are written; it is in their names.
+	Now    time.Time
+	Stdout io.Writer
+	S3     S3
+}
+
+// file is one that is being written. One of commit and abort ends it; both may be called, commit after finish alone.
+type file interface {
+	io.Writer
+	// finish has all that can fail for want of room or of a right behind it.
+	finish() error
+	commit() error
+	// abort leaves nothing of it; after commit it does nothing.
+	abort()
+}
+
+// place is where files go.
+type place interface {
+	// begin makes the file of this path, of which the elements are separated by slashes.
+	begin(path string) (file, error)
+	// single is true where there is one file alone, whatever the path.
+	single() bool
+	// end leaves nothing of what was made for files that are not there.
+	end()
+}
+
+// Store takes the rows of tables. It is used by one goroutine.
+type Store struct {
+	opt   Options
+	place place
+	run   string
+	parts int
+	// sinks are those that rows go to, files those that are whole and not visible yet.
+	sinks []ender
+	files []file
+	rows  map[string]int64
+	// mutex is for files and parts.
+	mutex sync.Mutex
+}
+
+// ender is a sink of whichever rows; stop is end without writing what waits.
+type ender interface {
+	end() error
+	stop()
+}
+
+// Open checks that files can be written there, as far as that is known without writing one.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{opt: o, rows: map[string]int64{}}
+	random := make([]byte, 4)
+	_, _ = rand.Read(random) // never fails
+	s.run = o.Now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(random)
+	var err error
+	switch kind, _ := KindOf(o.To); kind {
+	case ToS3:
+		s.place, err = openBucket(ctx, o.To, o.S3)
+	case ToFile:
+		s.place, err = openFile(o.To, o.Stdout)
+	case ToDirectory:
+		s.place, err = openDirectory(o.To)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write tables to %s: %w", o.To, err)
+	}
+	return s, nil
+}
+
+// Kind is a kind of places.
+type Kind int
+
+// The kinds of places.
+const (
+	ToDirectory Kind = iota + 1
+	ToFile
+	ToS3
+)
+
+// KindOf is the kind that a name stands for.
+func KindOf(to string) (Kind, error) {
+	scheme, rest, is := strings.Cut(to, "://")
+	switch {
+	case to == "":
+		return 0, errors.New("must be a directory, a file *.parquet, or s3://BUCKET/PREFIX")
+	case is && scheme == "s3":
+		if bucket, _, _ := strings.Cut(rest, "/"); bucket == "" {
+			return 0, errors.New("the bucket is missing: s3://BUCKET/PREFIX")
+		}
+		return ToS3, nil
+	case is:
+		return 0, fmt.Errorf("unknown scheme %s://; must be a directory, a file *.parquet, or s3://BUCKET/PREFIX", scheme)
+	case to == "-" || strings.HasSuffix(to, ".parquet"):
+		return ToFile, nil
+	}
+	return ToDirectory, nil
+}
+
+// mostNode bounds the name of a node: that of a host name.
+const mostNode = 253
+
+// CheckNode refuses what cannot be a partition's name in all engines.
+func CheckNode(node string) error {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+	}
+	if node == "" || len(node) > mostNode || strings.Trim(node, ".") == "" || strings.ContainsFunc(node, func(r rune) bool { return !plain(r) }) {
+		return fmt.Errorf("must have 1 to %d letters, digits, dots, dashes and underscores", mostNode)
+	}
+	return nil
+}
+
+// part is the path of the next file of a table.
+func (s *Store) part(name, day string) string {
+	return path.Join(name, "day="+day, "node="+s.opt.Node, fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
+}
+
+// Commit makes all files visible. Where it fails, as few as possible are: none, unless the last step of one failed.
+func (s *Store) Commit() error {
+	defer s.Abort()
+	for _, sink := range s.sinks {
+		if err := sink.end(); err != nil {
+			return s.failed(err)
+		}
+	}
+	s.sinks = nil
+	for _, f := range s.files {
+		if err := f.finish(); err != nil {
+			return s.failed(err)
+		}
+	}
+	for _, f := range s.files {
+		if err := f.commit(); err != nil {
+			return s.failed(err)
+		}
+	}
+	s.files = nil
+	return nil
+}
+
+// Abort removes what is not visible yet.
+func (s *Store) Abort() {
+	for _, sink := range s.sinks {
+		sink.stop()
+	}
+	for _, f := range s.files {
+		f.abort()
+	}
+	s.sinks, s.files = nil, nil
+	s.place.end()
+}
+
+// Rows are how many were taken, by table.
+func (s *Store) Rows() map[string]int64 { return s.rows }
+
+func (s *Store) failed(err error) error { return fmt.Errorf("write tables to %s: %w", s.opt.To, err) }
+
+// begin makes a file.
+func (s *Store) begin(name, day string) (file, error) {
+	s.mutex.Lock() // of sinks, which have a goroutine each
+	defer s.mutex.Unlock()
+	if s.place.single() && len(s.files) > 0 {
+		return nil, errors.New("it is one file, and there are several tables: give a directory")
+	}
+	s.parts++
+	f, err := s.place.begin(s.part(name, day))
+	if err != nil {
+		return nil, err
+	}
+	s.files = append(s.files, f)
+	return f, nil
+}
+
+// count notes that rows of a table were taken.
+func (s *Store) count(name string, rows int) { s.rows[name] += int64(rows) }
