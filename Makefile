@@ -11,7 +11,7 @@ PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands scripts/packages scripts/package-test scripts/readonly-test scripts/release-notes deploy/packages/postinst deploy/packages/prerm deploy/packages/postrm tools/blind/run .ci/run
 
-.PHONY: help build packages demo accuracy test test-vm bench blind nightly lint generate fmt size clean install
+.PHONY: help build packages demo accuracy test test-vm bench bench-sql blind nightly lint generate fmt size clean install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,10 @@ bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the 
 	@scripts/setup bench
 	@$(MAKE) build
 	@scripts/bench
+
+bench-sql: ## put deploy/sql's questions to DuckDB, ClickHouse and Spark with 10 and 100 million rows (ROWS=10,100 ENGINES=… LIMIT=600)
+	@scripts/setup sql
+	@scripts/bench-sql
 
 blind: ## as root: run doctor on the hosts of a blind round (ROUND=11 HOSTS="a b"), reports in /tmp/natkit-blind
 	@scripts/need-root blind
