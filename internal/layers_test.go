@@ -67,6 +67,7 @@ var layers = map[string]layer{
 	"internal/loose":               pure,
 	"internal/names":               pure,
 	"internal/netlink":             pure,
+	"internal/fleet":               pure,
 	"internal/frame":               pure,
 	"internal/load/packets":        pure,
 	"internal/load/rfc9693":        pure,
