@@ -212,6 +212,7 @@ const (
 // readNodes diagnoses recordings, as many at a time as there are CPUs. One that cannot be read ends nothing; the last
 // ones are missing where ctx ends.
 func (d *doctorVerb) readNodes(ctx context.Context, sources []source) (read []*fleet.Node, failed []fleet.Failure, err error) {
+	debug.SetGCPercent(400) // until that much memory is taken
 	debug.SetMemoryLimit(fleetMemory)
 	quiet := *d.env
 	quiet.quiet = true
