@@ -68,6 +68,7 @@ var layers = map[string]layer{
 	"internal/names":               pure,
 	"internal/natlog":              pure,
 	"internal/netlink":             pure,
+	"internal/fleet":               pure,
 	"internal/frame":               pure,
 	"internal/load/packets":        pure,
 	"internal/load/rfc9693":        pure,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/fleet"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -21,7 +22,10 @@ type doctorVerb struct {
 	env    *Env
 	target target
 	window time.Duration
-	from   string
+	// from are the recordings of other hosts; of one alone the report is that of a host.
+	from []string
+	// pages are what a comparison of several is written to.
+	pages outFiles[*fleet.Report]
 	// of is whose texts of From are read, where there are several.
 	of string
 	// at is the time in a recording.
@@ -50,9 +54,9 @@ const bundleInstead = "run 'natkit snapshot' there, copy its file, and use --fro
 const confirmMargin = 10 * time.Second
 
 func newDoctor(env *Env) *cobra.Command {
-	d := &doctorVerb{env: env}
+	d := &doctorVerb{env: env, pages: fleetPages()}
 	cmd := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [FILE…]",
 		Short: "find what is wrong with NAT here, and fix it",
 		Long: `Sample a network namespace twice, compare, and report what is wrong: the evidence
 and its source, the cause, the consequence, and the remedies with their cost and risk.
@@ -67,6 +71,11 @@ On the host, and not in a chosen namespace, the other network namespaces are rea
 by their counters and one dump of each table, within 2 s: for each with a fault it reports
 what is wrong, whose it is and the command that examines it. --all-netns examines all of
 them in full.
+
+With --from and several bundles, or a directory of them, it compares nodes: equal findings
+are one, with the nodes that have it, what these share and the others do not, in counts,
+the nodes in the order of what is wrong, and numbers that stand out. Of the same node the
+newest bundle counts. docs/fleet.md is about many nodes.
 
 With --watch it examines the chosen namespace alone, again and again, and prints what
 changes: findings that come, change their severity or go, and checks that come to no
@@ -86,6 +95,8 @@ has a defect.
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --from sosreport.tar.xz  # or what other programs printed there, also in a directory
   natkit doctor --from /var/lib/natkit/record --at 10:15   # what 'natkit record' has of that time
+  natkit doctor --from bundles/          # a directory with bundles of many nodes, compared
+  natkit doctor --from a.tar.gz b.tar.gz c.tar.gz --html fleet.html
   natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
   natkit doctor --watch --every 30s      # what changes, until Ctrl-C
@@ -93,15 +104,18 @@ has a defect.
   natkit doctor --all-netns -o parquet --to s3://nat/tables   # findings/day=…/node=…/
   natkit doctor --rules                  # the failure modes, and which of them it reports`,
 	}
-	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
-		return d.withTable(ctx, cmd, func() error { return d.runIn(ctx, cmd, ns) })
+	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		return d.withTable(ctx, cmd, func() error { return d.runIn(ctx, cmd, ns, args) })
 	})
 	d.addFlags(cmd)
 	return cmd
 }
 
 // runIn runs what the flags choose.
-func (d *doctorVerb) runIn(ctx context.Context, cmd *cobra.Command, ns *netns.Handle) error {
+func (d *doctorVerb) runIn(ctx context.Context, cmd *cobra.Command, ns *netns.Handle, args []string) error {
+	if len(args) > 0 && len(d.from) == 0 {
+		return usagef("unexpected argument %q: files are read with --from", args[0])
+	}
 	if d.rules {
 		return d.env.print(report.NewModes())
 	}
@@ -116,22 +130,22 @@ func (d *doctorVerb) runIn(ctx context.Context, cmd *cobra.Command, ns *netns.Ha
 		return d.watchFor(ctx, ns)
 	case d.all:
 		return d.runAll(ctx)
-	case d.from != "":
-		return d.runFrom(ctx)
+	case len(d.from) > 0:
+		return d.runFrom(ctx, sourceNames(d.from, args))
 	}
 	return d.run(ctx, ns)
 }
 
 func (d *doctorVerb) addFlags(cmd *cobra.Command) {
 	addWindow(cmd, &d.window, usualWindow, minWindow)
-	cmd.Flags().Var(into(&d.from, notEmpty("a file")), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', a recording of 'natkit record', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
+	cmd.Flags().Var(d.addFrom(), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', a recording of 'natkit record', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input; a directory with bundles, or several files (also as arguments), are nodes to compare")
 	addAt(cmd, &d.at, "with --from and a directory of 'natkit record': diagnose the `TIME` 10:15, 2026-11-20T10:15:00, -2h, …")
 	cmd.Flags().StringVar(&d.of, "of", "", "with --from and texts of several hosts or network namespaces: those of `HOST[/NETNS]`")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
 	cmd.Flags().Lookup("trace").Usage += "; --for is then 10s by default"
 	d.tables.addFlags(d.env, cmd)
-	d.env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema+"; with --watch lines, "+diagnose.EventSchema)
+	d.env.addJSON(cmd, diagnose.ReportSchema+", of several nodes "+fleet.Schema+", with --rules "+diagnose.ModesSchema+"; with --watch lines, "+diagnose.EventSchema)
 	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
 	d.change.addFlags(cmd)
@@ -150,6 +164,8 @@ func (d *doctorVerb) addFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("rules", "from")
 	requires(cmd, "max-memory", "from")
 	requires(cmd, "of", "from")
+	d.pages.addTo(cmd.Flags())
+	requires(cmd, "html", "from")
 	requires(cmd, "at", "from")
 	for _, change := range []string{"yes", "confirm", "persist"} {
 		requires(cmd, change, "fix")
@@ -302,9 +318,28 @@ func commandsThere(r *diagnose.Report) string {
 	return "Commands in the advice are for the host of the recording; they would change this one."
 }
 
-// runFrom diagnoses what was recorded: one recording, or several network namespaces of a bundle.
-func (d *doctorVerb) runFrom(ctx context.Context) error {
-	reports, err := d.reports(ctx)
+// addFrom is the value of --from, which may be repeated.
+func (d *doctorVerb) addFrom() *value {
+	return &value{kind: repeatable, set: func(text string) error {
+		name, err := notEmpty("a file")(text)
+		d.from = append(d.from, name)
+		return err
+	}}
+}
+
+// runFrom diagnoses what was recorded: one recording, several network namespaces of a bundle, or those of several nodes.
+func (d *doctorVerb) runFrom(ctx context.Context, names []string) error {
+	several, err := findNodes(ctx, names)
+	if err != nil {
+		return err
+	}
+	if several != nil {
+		return d.runFleet(ctx, several)
+	}
+	if d.pages[0].name != "" {
+		return oneRecording(names[0])
+	}
+	reports, err := d.reports(ctx, names[0])
 	if err != nil {
 		return err
 	}
@@ -331,8 +366,8 @@ func (d *doctorVerb) runFrom(ctx context.Context) error {
 	return verdict(ctx, &sum)
 }
 
-func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
-	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, at: d.at, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+func (d *doctorVerb) reports(ctx context.Context, name string) (all []*diagnose.Report, err error) {
+	err = d.env.eachRecorded(ctx, recorded{name: name, host: d.of, at: d.at, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
 		if d.env.numeric {
 			rec.Last().Names, rec.First().Names = nil, nil
 		}

@@ -36,7 +36,7 @@ func (d *doctorVerb) withTable(ctx context.Context, cmd *cobra.Command, run func
 			return usagef("--output parquet and --%s are mutually exclusive", name)
 		}
 	}
-	node, err := d.tables.named(d.recordedHost(), d.from != "")
+	node, err := d.tables.named(d.recordedHost(), len(d.from) > 0)
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,10 @@ func (d *doctorVerb) withTable(ctx context.Context, cmd *cobra.Command, run func
 
 // recordedHost is the host that a recording of 'natkit record' is of; empty of anything else.
 func (d *doctorVerb) recordedHost() string {
-	if d.from == "" || d.from == "-" || !isRing(d.from) {
+	if len(d.from) != 1 || d.from[0] == "-" || !isRing(d.from[0]) {
 		return ""
 	}
-	r, err := openRing(d.from)
+	r, err := openRing(d.from[0])
 	if err != nil {
 		return "" // reading it reports that
 	}

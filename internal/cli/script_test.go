@@ -81,7 +81,8 @@ func floodMain() {
 //	[root]               condition: the effective user is root
 //	[kprobes]            condition: eBPF programs can be attached to kernel functions
 //
-// $PID is the test's process number, to make names with. $FIRST has bundles of the first form.
+// $PID is the test's process number, to make names with. $FIRST has bundles of the first form, $RECORDINGS one of each scenario; $FLEET and
+// $KUBECTLNATKIT are the collectors of deploy.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
@@ -105,7 +106,12 @@ func TestScript(t *testing.T) {
 			env.Setenv("PID", strconv.Itoa(os.Getpid()))
 			first, err := filepath.Abs("../collect/testdata/bundle-1")
 			env.Setenv("FIRST", first)
-			return err
+			recordings, err2 := filepath.Abs("../lab/run/testdata/recordings")
+			env.Setenv("RECORDINGS", recordings)
+			deploy, err3 := filepath.Abs("../../deploy")
+			env.Setenv("FLEET", deploy+"/natkit-fleet")
+			env.Setenv("KUBECTLNATKIT", deploy+"/kubectl-natkit")
+			return errors.Join(err, err2, err3)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"needs":          needs,

@@ -138,7 +138,7 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 	if s.list != "" {
 		return s.contents(ctx)
 	}
-	o := collect.BundleOptions{Version: s.env.Version}
+	o := collect.BundleOptions{Version: s.env.Version, Host: collect.ReadHost()}
 	if s.anonymize {
 		key, err := s.key(ctx)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/anonymize"
@@ -31,6 +32,19 @@ var answerTypes = map[string]func() any{
 	"ipvs_timeouts.json":    func() any { return new(snapshot.IPVSTimeouts) },
 	"routes.json":           func() any { return new(map[string]snapshot.Route) },
 	traceName:               func() any { return new(snapshot.Trace) },
+}
+
+// distributions are names that many hosts have: they stay, others are replaced.
+const distributions = "debian ubuntu rhel centos rocky almalinux ol fedora amzn sles opensuse-leap opensuse-tumbleweed alpine arch flatcar talos cos gardenlinux bottlerocket azurelinux mariner nixos gentoo photon raspbian openwrt"
+
+// anonymousHost replaces the name of a host, and that of a distribution of its own.
+func anonymousHost(a *anonymize.Anonymizer, h snapshot.Host) snapshot.Host {
+	h.Name = a.Name(h.Name)
+	id, version, _ := strings.Cut(h.Distribution, " ")
+	if id != "" && !slices.Contains(strings.Fields(distributions), id) {
+		h.Distribution = strings.TrimSpace(a.Name(id) + " " + a.Text(version))
+	}
+	return h
 }
 
 // numbers are the files of the kernel that have its own words and numbers alone.

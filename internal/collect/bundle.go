@@ -18,6 +18,8 @@ import (
 type BundleOptions struct {
 	// Version is that of this natkit.
 	Version string
+	// Host is the one that the bundle is taken on.
+	Host snapshot.Host
 	// Anonymize, where set, replaces addresses and names.
 	Anonymize *anonymize.Anonymizer
 }
@@ -32,11 +34,14 @@ type Bundle struct {
 
 // NewBundle begins a bundle, a tar.gz.
 func NewBundle(w io.Writer, o BundleOptions) (*Bundle, error) {
-	return newBundle(w, o, snapshot.BundleHeader{TakenAt: newLive(Options{}).clock("bundle").Wall})
+	return newBundle(w, o, snapshot.BundleHeader{TakenAt: newLive(Options{}).clock("bundle").Wall, Host: o.Host})
 }
 
 func newBundle(w io.Writer, o BundleOptions, h snapshot.BundleHeader) (*Bundle, error) {
 	h.WrittenBy, h.Anonymized = o.Version, h.Anonymized || o.Anonymize != nil
+	if o.Anonymize != nil {
+		h.Host = anonymousHost(o.Anonymize, h.Host)
+	}
 	out, err := snapshot.NewBundleWriter(w, h)
 	return &Bundle{out: out, anonymize: o.Anonymize}, err
 }
@@ -47,7 +52,7 @@ func Rewrite(w io.Writer, r io.Reader, o BundleOptions) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBundle(w, o, snapshot.BundleHeader{TakenAt: in.Header.TakenAt, Anonymized: in.Header.Anonymized})
+	b, err := newBundle(w, o, snapshot.BundleHeader{TakenAt: in.Header.TakenAt, Anonymized: in.Header.Anonymized, Host: in.Header.Host})
 	if err == nil {
 		err = b.append(in)
 	}
@@ -204,6 +209,7 @@ func eachRecording(b *snapshot.BundleReader, fn func(*snapshot.Recording) error)
 		if err != nil { // a recording that contradicts itself is none
 			return err
 		}
+		rec.Bundle = b.Header
 		more := false
 		if damage == nil {
 			more, err = skipRest(b, n)

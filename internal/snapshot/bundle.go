@@ -48,6 +48,15 @@ type BundleHeader struct {
 	WrittenBy string `json:"written_by,omitempty"`
 	// Anonymized is true where addresses and names were replaced.
 	Anonymized bool `json:"anonymized,omitempty"`
+	// Host is the one that it was taken on, as far as its writer said so.
+	Host Host `json:"host,omitzero"`
+}
+
+// Host is what tells a machine from others.
+type Host struct {
+	// Name is its host name, Distribution as in os-release(5): "debian 12".
+	Name         string `json:"name,omitempty"`
+	Distribution string `json:"distribution,omitempty"`
 }
 
 // bundleEnd is the last one; without it a bundle was cut short.

@@ -404,6 +404,8 @@ type Recording struct {
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
 	// Elsewhere is true of a recording that was read from a file: the host may be another than this one.
 	Elsewhere bool `json:"-"`
+	// Bundle is the header of the bundle that it was read from.
+	Bundle BundleHeader `json:"-"`
 	// Lost is what a file that is truncated or damaged does not have.
 	Lost []string `json:"lost,omitempty"`
 	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its

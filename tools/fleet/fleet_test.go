@@ -231,7 +231,7 @@ func TestEngines(t *testing.T) {
 	if one := os.Getenv("NATKIT_ENGINE"); one != "" {
 		engines = []string{one}
 	}
-	for seed := range uint64(cmp.Or(len(os.Getenv("NATKIT_NIGHTLY")), 0) + 1) {
+	for seed := range seeds {
 		f := small(seed + 1)
 		dir := t.TempDir()
 		if _, err := f.Write(dir, []string{table.NATLogs, table.Entries, table.Samples, table.Services}, 2); err != nil {

@@ -7,6 +7,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -14,9 +15,12 @@ import (
 
 // kinds are those that natkit's manifests have, by apiVersion and kind.
 var kinds = map[string]func() any{
-	"v1 ServiceAccount":                   func() any { return &core.ServiceAccount{} },
-	"apps/v1 DaemonSet":                   func() any { return &apps.DaemonSet{} },
-	"monitoring.coreos.com/v1 PodMonitor": func() any { return &monitoring.PodMonitor{} },
+	"v1 ServiceAccount":                        func() any { return &core.ServiceAccount{} },
+	"v1 Pod":                                   func() any { return &core.Pod{} },
+	"rbac.authorization.k8s.io/v1 Role":        func() any { return &rbac.Role{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole": func() any { return &rbac.ClusterRole{} },
+	"apps/v1 DaemonSet":                        func() any { return &apps.DaemonSet{} },
+	"monitoring.coreos.com/v1 PodMonitor":      func() any { return &monitoring.PodMonitor{} },
 }
 
 // check reads a manifest into the type of its kind: a field that this type has not, or one that is given twice, is an

@@ -38,6 +38,7 @@ var plain = []struct {
 }{
 	{"exporter.yaml", "natkit exporter on every node: kubectl -n monitoring apply -f exporter.yaml", []string{"serviceaccount.yaml", "daemonset.yaml"}, nil},
 	{"exporter-all-namespaces.yaml", "The same for the network namespaces of pods as well, in the place of exporter.yaml.", []string{"serviceaccount.yaml", "daemonset.yaml"}, map[string]any{"allNamespaces": true}},
+	{"doctor-role.yaml", "For who runs 'kubectl natkit': bind both roles, natkit-doctor, to people or groups.", []string{"doctorrole.yaml"}, map[string]any{"doctorRole": map[string]any{"enabled": true}}},
 	{"podmonitor.yaml", "For the Prometheus operator: where to read the metrics.", []string{"podmonitor.yaml"}, map[string]any{"podMonitor": map[string]any{"enabled": true}}},
 }
 
@@ -79,11 +80,12 @@ func manifest(c *chart.Chart, templates []string, values map[string]any) (string
 	}
 	var all []string
 	for _, name := range templates {
-		text := strings.TrimSpace(rendered[name])
-		if err := check(text); err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
+		for text := range strings.SplitSeq(strings.TrimSpace(rendered[name]), "\n---\n") {
+			if err := check(text); err != nil {
+				return "", fmt.Errorf("%s: %w", name, err)
+			}
+			all = append(all, text)
 		}
-		all = append(all, text)
 	}
 	return strings.Join(all, "\n---\n") + "\n", nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 )
 
 func natkitChart(t *testing.T) *chart.Chart {
@@ -132,6 +134,72 @@ func TestPodMonitor(t *testing.T) {
 	}
 	if rendered, err := render(natkitChart(t), nil); err != nil || slices.Contains(names(rendered), "podmonitor.yaml") {
 		t.Errorf("there is a PodMonitor that was not asked for (%v)", err)
+	}
+}
+
+// TestDoctorRole: who runs 'kubectl natkit' may run commands in pods of one namespace, and start pods if the values say so.
+func TestDoctorRole(t *testing.T) {
+	for _, tt := range []struct {
+		startPods bool
+		verbs     []string
+	}{{false, []string{"pods get list", "pods/exec create"}}, {true, []string{"pods get list", "pods/exec create", "pods create delete watch"}}} {
+		text, err := manifest(natkitChart(t), []string{"doctorrole.yaml"}, map[string]any{"doctorRole": map[string]any{"enabled": true, "startPods": tt.startPods}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents := strings.Split(text, "\n---\n")
+		nodes, err := decode(documents[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := nodes.(*rbac.ClusterRole).Rules; len(r) != 1 || !slices.Equal(r[0].Resources, []string{"nodes"}) || !slices.Equal(r[0].Verbs, []string{"get", "list"}) {
+			t.Errorf("in the cluster: %+v", r)
+		}
+		object, err := decode(documents[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		role, got := object.(*rbac.Role), []string{}
+		for _, r := range role.Rules {
+			got = append(got, strings.Join(append(slices.Clone(r.Resources), r.Verbs...), " "))
+		}
+		if role.Namespace != "monitoring" || !slices.Equal(got, tt.verbs) {
+			t.Errorf("in %s: %q, want %q", role.Namespace, got, tt.verbs)
+		}
+	}
+	if rendered, err := render(natkitChart(t), nil); err != nil || slices.Contains(names(rendered), "doctorrole.yaml") {
+		t.Errorf("there is a role that was not asked for (%v)", err)
+	}
+}
+
+// TestHelperPod: the pod that deploy/natkit-fleet makes is one of Kubernetes, without more rights than the DaemonSet.
+func TestHelperPod(t *testing.T) {
+	script, err := os.ReadFile("../../deploy/natkit-fleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(script), "cat <<POD\n")
+	text, _, ok2 := strings.Cut(text, "\nPOD\n")
+	if !ok || !ok2 {
+		t.Fatal("the manifest is not found")
+	}
+	text = strings.NewReplacer("$1", "node-a", "$image", "natkit", "$((3 * limit + 60))", "240").Replace(text)
+	object, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, of := object.(*core.Pod).Spec, daemonSet(t, nil).Spec.Template.Spec
+	own, exporter := pod.Containers[0].SecurityContext, of.Containers[0].SecurityContext
+	for _, c := range own.Capabilities.Add {
+		if !slices.Contains(exporter.Capabilities.Add, c) {
+			t.Errorf("it has %s, and the DaemonSet has not", c)
+		}
+	}
+	if *own.Privileged || *own.AllowPrivilegeEscalation || !*own.ReadOnlyRootFilesystem || !slices.Equal(own.Capabilities.Drop, []core.Capability{"ALL"}) || pod.HostPID || *pod.AutomountServiceAccountToken || len(pod.Volumes) > 0 {
+		t.Errorf("it may do more than it needs: %+v", own)
+	}
+	if pod.NodeName != "node-a" || *pod.ActiveDeadlineSeconds != 240 || pod.Containers[0].Name != of.Containers[0].Name {
+		t.Errorf("it is %+v", pod)
 	}
 }
 
