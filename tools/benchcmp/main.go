@@ -23,7 +23,7 @@ import (
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, connectSuite, connectPacketSuite, holdSuite, packetsSuite, planesSuite, mappingsSuite, partsSuite, bulkSuite,
 	rfc9693Suite,
-	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, textsSuite, fleetSuite, doctorWatchSuite, recordSuite, rulesSuite, portsSuite, topSuite, scrapeSuite, pcapSuite, simulateSuite, planSuite, gatewaySuite, pairsSuite, backendsSuite}
+	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, textsSuite, fleetSuite, doctorWatchSuite, recordSuite, rulesSuite, portsSuite, topSuite, natLogSuite, scrapeSuite, pcapSuite, simulateSuite, planSuite, gatewaySuite, pairsSuite, backendsSuite}
 
 func init() { apply.Init(nil) }
 
