@@ -17,10 +17,6 @@ enum {
 };
 
 enum {
-	BPF_RB_NO_WAKEUP = 1, /* natkit reads in turns */
-};
-
-enum {
 	PACKET_OUTGOING = 4, /* linux/if_packet.h */
 };
 

@@ -191,10 +191,6 @@ static __always_inline void tell(const struct packet *p, const struct site *site
 	bpf_ringbuf_submit(e, 0);
 }
 
-enum {
-	BPF_RB_NO_WAKEUP = 1, /* natkit reads in turns */
-};
-
 /* has_room counts what is kept in a window. CPUs that do so at the same time may keep one more
  * each; a window that is full is only read, as one cache line for all CPUs would be slow. */
 static __always_inline bool has_room(__u32 index, __u64 number, __u32 most)
