@@ -44,13 +44,18 @@ var unasked = map[string]string{
 
 	"internal/bpf/capture/interfaces.go": "attaches a program that only observes",
 
-	"internal/disk/disk.go beside":            "is reached by put, MayReplace, Open and CreateLocked, which ask",
+	"internal/disk/disk.go beside":            "is reached by begin, MayReplace, Open and CreateLocked, which ask",
 	"internal/disk/disk.go RemoveLeftovers":   "is reached with a journal's lock, which asks",
 	"internal/disk/update.go Update":          "renames for put, which asks",
 	"internal/disk/system_linux.go renameNew": "renames for put, which asks",
 	"internal/disk/system_other.go renameNew": "renames for put, which asks",
 
-	"internal/disk/disk.go Replace":        "renames for put, which asks",
+	"internal/disk/disk.go Replace":       "renames for put, which asks",
+	"internal/disk/disk.go Begin":         "renames for begin, which asks",
+	"internal/disk/disk.go Pending.Abort": "removes what begin made, which asks",
+
+	"internal/table/store/local.go directory.end": "removes what make made, which asks",
+
 	"internal/netns/offload.go openQueues": "a sysfs of its own for ReceiveOn; writeAt asks",
 
 	"internal/doctor/all.go":                 "a file without a name, for the run",

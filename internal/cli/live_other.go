@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

@@ -44,6 +44,9 @@ func openDirectory(root string) (*directory, error) {
 
 // make makes a directory with those above it.
 func (d *directory) make(dir string) error {
+	if err := permit.File(dir); err != nil {
+		return err
+	}
 	err := os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
 		if err = d.make(filepath.Dir(dir)); err == nil {
