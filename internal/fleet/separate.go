@@ -50,7 +50,8 @@ type set []uint64
 
 func newSet(n int) set { return make(set, (n+63)/64) }
 
-func (s set) add(i int)      { s[i/64] |= 1 << (i % 64) }
+func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
+
 // both counts what is in two sets.
 func (s set) both(other set) (n int) {
 	for i := range s {
