@@ -28,13 +28,13 @@ func Bounded(t testing.TB, input int) func() {
 }
 
 // Linear wants what run does with an input eight times the size of another to take eight
-// times the work: at most 22 times in memory and in processor time, which is as far from
-// eight as it is from the 64 of the square. What else the machine does, and the garbage
+// times the work: at most 32 times in memory and in processor time, half of the 64 of the square, as
+// a larger one leaves the caches of a busy machine. What else the machine does, and the garbage
 // collector, can only add to a try, so that the least of several counts; and they add the
 // same to a short one as to a long one, so that the smaller input grows until it takes long.
 func Linear(t testing.TB, run func(times int)) {
 	t.Helper()
-	const more, most, tries, doublings = 8, 22, 6, 4
+	const more, most, tries, doublings = 8, 32, 6, 4
 	size := 1
 	for range doublings {
 		if workOf(t, func() { run(size) }).time >= longEnough {
