@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,12 +110,13 @@ func openSpool(t *testing.T, dir string, limit int64) *Spool {
 
 func TestWhatFindsNoRoomInMemoryIsSaid(t *testing.T) {
 	r := &receiver{refuse: true}
-	noted := 0
-	o := NewOutlet(r, Options{Name: "x", Lost: lost, queue: 100, retry: time.Millisecond, Note: func(error) { noted++ }})
+	var noted atomic.Int32
+	o := NewOutlet(r, Options{Name: "x", Lost: lost, queue: 100, retry: time.Millisecond, Note: func(error) { noted.Add(1) }})
 	const n = 1000
 	for i := range n {
 		o.Put(records(i, i+1))
 	}
+	testutil.Eventually(t, "a refusal", func() bool { return noted.Load() > 0 })
 	r.set(false)
 	testutil.Eventually(t, "the records that had room", func() bool { got, said := r.seen(); return uint64(len(got))+said == n && said > 0 })
 	tally, err := o.Close(time.Minute)
@@ -122,8 +124,8 @@ func TestWhatFindsNoRoomInMemoryIsSaid(t *testing.T) {
 	if err != nil || tally.Lost != said || tally.Delivered != uint64(len(got)) || tally.Records != n || len(got) < 100 {
 		t.Errorf("%+v, %v; %d came, %d said to be lost", tally, err, len(got), said)
 	}
-	if noted != 1 {
-		t.Errorf("noted %d times", noted)
+	if n := noted.Load(); n != 1 {
+		t.Errorf("noted %d times", n)
 	}
 }
 
