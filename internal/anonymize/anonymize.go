@@ -75,6 +75,14 @@ func (a *Anonymizer) tag(name string) string {
 	return "x" + alphabet.EncodeToString(a.mac("name", name))[:tagLen-1]
 }
 
+// Given replaces a name that people gave, whatever words it is made of.
+func (a *Anonymizer) Given(name string) string {
+	if name == "" {
+		return ""
+	}
+	return a.tag(name)
+}
+
 // mostCached bounds what is kept of the addresses and words that were replaced.
 const mostCached = 1 << 16
 

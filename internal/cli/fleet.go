@@ -102,6 +102,10 @@ func searched(ctx context.Context, name string) (*nodes, error) {
 			}
 		case d.Type().IsRegular():
 			found.add(root, path, full)
+		case d.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(path, bundleEnding):
+			found.unread = append(found.unread, fleet.Failure{Source: full, Why: "it is a symbolic link, and links in a directory are not followed"})
+		default:
+			found.others++
 		}
 		return nil
 	})
@@ -149,9 +153,11 @@ func (n *nodes) add(root *os.Root, path, full string) {
 	}
 }
 
+const bundleEnding = ".tar.gz"
+
 // cutOff is why a file that has the name of a bundle is none: it is empty, or ends or is damaged before it says what it is.
 func cutOff(name string, head []byte, size int64) string {
-	if !strings.HasSuffix(name, ".tar.gz") {
+	if !strings.HasSuffix(name, bundleEnding) {
 		return ""
 	}
 	if size == 0 {

@@ -39,7 +39,7 @@ const distributions = "debian ubuntu rhel centos rocky almalinux ol fedora amzn 
 
 // anonymousHost replaces the name of a host, and that of a distribution of its own.
 func anonymousHost(a *anonymize.Anonymizer, h snapshot.Host) snapshot.Host {
-	h.Name = a.Name(h.Name)
+	h.Name = a.Given(h.Name)
 	id, version, _ := strings.Cut(h.Distribution, " ")
 	if id != "" && !slices.Contains(strings.Fields(distributions), id) {
 		h.Distribution = strings.TrimSpace(a.Name(id) + " " + a.Text(version))
