@@ -95,6 +95,8 @@ size: ## lines, files and packages of the product's Go, by package
 
 install: build ## install natkit into PREFIX (/usr/local), with completions for bash, its units and the gateway's user
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
+	install -m 755 deploy/natkit-fleet $(DESTDIR)$(PREFIX)/bin/natkit-fleet
+	ln -sf natkit-fleet $(DESTDIR)$(PREFIX)/bin/kubectl-natkit
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
