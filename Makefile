@@ -9,7 +9,7 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands scripts/packages scripts/package-test scripts/readonly-test scripts/release-notes deploy/packages/postinst deploy/packages/prerm deploy/packages/postrm deploy/natkit-fleet tools/blind/run .ci/run
+SCRIPTS     := scripts/go scripts/cross scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands scripts/packages scripts/package-test scripts/fleet-test scripts/readonly-test scripts/release-notes deploy/packages/postinst deploy/packages/prerm deploy/packages/postrm deploy/natkit-fleet tools/blind/run .ci/run
 
 .PHONY: help build packages demo accuracy test test-vm bench bench-sql blind nightly lint generate fmt size clean install
 
@@ -95,6 +95,8 @@ size: ## lines, files and packages of the product's Go, by package
 
 install: build ## install natkit into PREFIX (/usr/local), with completions for bash, its units and the gateway's user
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
+	install -m 755 deploy/natkit-fleet $(DESTDIR)$(PREFIX)/bin/natkit-fleet
+	ln -sf natkit-fleet $(DESTDIR)$(PREFIX)/bin/kubectl-natkit
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -187,7 +187,7 @@ func TestOTLP(t *testing.T) {
 func TestMixin(t *testing.T) {
 	labels := map[string][]string{}
 	for _, m := range All {
-		labels[m.Name] = append(m.AllLabels(), "instance", "job")
+		labels[m.Name] = append(m.AllLabels(), "instance", "job", "node", "pod") // the scrape adds these
 	}
 	series := regexp.MustCompile(`\b(natkit_[a-z0-9_]+)(\{[^{}]*\})?`)
 	label := regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)

@@ -80,13 +80,13 @@ func (c *Collector) Add(e *conntrack.Entry) {
 	if e.Reply.Dst != e.Orig.Src || t.marks&isMoved != 0 {
 		c.translated++
 		c.given[k.addr] = true
-		c.put(k, c.known(t, e))
+		c.putFrom(e.Orig.Src, k, c.timed(t, e))
 	} else {
 		t.marks |= isLocal
-		if c.given[k.addr] {
-			c.put(k, c.known(t, e))
+		if t = c.timed(t, e); c.given[k.addr] {
+			c.putFrom(k.addr, k, t)
 		} else {
-			c.wait(&c.waiting, k, c.known(t, e))
+			c.wait(&c.waiting, k, t)
 		}
 	}
 	// The kernel compares tuples of either direction (nf_conntrack_tuple_taken).
@@ -135,9 +135,8 @@ func closed(e *conntrack.Entry) (m marks) {
 	return m
 }
 
-// known adds source and age.
-func (c *Collector) known(t taken, e *conntrack.Entry) taken {
-	t.source = c.names.number(e.Orig.Src)
+// timed adds the age.
+func (c *Collector) timed(t taken, e *conntrack.Entry) taken {
 	c.ported++
 	if age, ok := c.age(e); ok {
 		c.aged++
@@ -157,6 +156,12 @@ func (c *Collector) age(e *conntrack.Entry) (float64, bool) {
 		return c.o.Now.Sub(time.Unix(0, int64(e.Start))).Seconds(), true
 	}
 	return 0, false
+}
+
+// putFrom is put with the source of the connection.
+func (c *Collector) putFrom(source netip.Addr, k key, t taken) {
+	t.source = c.names.number(source)
+	c.put(k, t)
 }
 
 func (c *Collector) put(k key, t taken) {
@@ -205,9 +210,9 @@ func (c *Collector) End() {
 		return
 	}
 	c.ended = true
-	for _, w := range c.waiting {
+	for _, w := range c.waiting { // untranslated: the pool's address is the source
 		if c.given[w.addr] {
-			c.put(w.key, w.taken)
+			c.putFrom(w.addr, w.key, w.taken)
 		}
 	}
 	for _, w := range c.inbound {

@@ -321,6 +321,7 @@ type fleetView struct {
 	Head    string
 	Tone    Tone
 	First   string
+	Nodes   string
 	Gaps    []fleetGap
 	Groups  []fleetGroup
 	Tables  []*Table
@@ -346,7 +347,7 @@ type fleetGroup struct {
 // FleetHTML writes the comparison of nodes as one page.
 func FleetHTML(w io.Writer, r *fleet.Report) error {
 	f := Fleet{Report: r, Whole: true}
-	view := fleetView{Head: "No fault was found", Tone: Good, Tables: f.tables(), About: f.about(), Summary: f.counts(), Report: r}
+	view := fleetView{Head: "No fault was found", Tone: Good, Nodes: units.Plural(r.Nodes, "node", "nodes"), Tables: f.tables(), About: f.about(), Summary: f.counts(), Report: r}
 	if r.Unfinished() {
 		view.Head, view.Tone = "Nothing was found, and not everything could be checked", Warn
 	}

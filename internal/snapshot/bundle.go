@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"compress/flate"
-	"compress/gzip"
 	"context"
 	"encoding"
 	"encoding/json"
@@ -18,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // BundleSchema names the form of a bundle that this natkit writes: a tar.gz of the raw texts and netlink

@@ -32,7 +32,11 @@ func archive(folder string, files []File, at time.Time) ([]byte, error) {
 		if err := directory(path.Dir(name)); err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(header(name, tar.TypeReg, f.Mode, int64(len(f.Text)), at)); err != nil {
+		h := header(name, tar.TypeReg, f.Mode, int64(len(f.Text)), at)
+		if f.Link != "" {
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Link
+		}
+		if err := w.WriteHeader(h); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(f.Text); err != nil {

@@ -135,6 +135,11 @@ func TestTree(t *testing.T) {
 	if !slices.Equal(configs, []string{"/etc/default/natkit"}) {
 		t.Errorf("configuration files are %v", configs)
 	}
+	fleet := slices.IndexFunc(files, func(f File) bool { return f.Path == "/usr/bin/natkit-fleet" })
+	plugin := slices.IndexFunc(files, func(f File) bool { return f.Path == "/usr/bin/kubectl-natkit" })
+	if fleet < 0 || plugin < 0 || files[fleet].Mode != 0o755 || files[plugin].Link != "natkit-fleet" {
+		t.Errorf("natkit-fleet at %d and its link at %d are not programs", fleet, plugin)
+	}
 	units, _ := filepath.Glob("../../deploy/*.service")
 	for _, unit := range units {
 		if !slices.Contains(paths, "/usr/lib/systemd/system/"+filepath.Base(unit)) {
@@ -150,7 +155,7 @@ func TestTree(t *testing.T) {
 
 // TestArchive: an archive has its folders before its files, all of root's and of one time, and is the same each time.
 func TestArchive(t *testing.T) {
-	files := []File{{Path: "/bin/natkit", Mode: 0o755, Text: []byte("program")}, {Path: "/share/doc/a", Mode: 0o644, Text: []byte("a")}}
+	files := []File{{Path: "/bin/b", Mode: 0o777, Link: "natkit"}, {Path: "/bin/natkit", Mode: 0o755, Text: []byte("program")}, {Path: "/share/doc/a", Mode: 0o644, Text: []byte("a")}}
 	text, err := archive("natkit-1.2.0", files, noon)
 	if err != nil {
 		t.Fatal(err)
@@ -165,11 +170,14 @@ func TestArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		names = append(names, h.Name)
+		if link := strings.HasSuffix(h.Name, "/b"); link != (h.Typeflag == tar.TypeSymlink) || link && h.Linkname != "natkit" {
+			t.Errorf("%s is of kind %c and leads to %q", h.Name, h.Typeflag, h.Linkname)
+		}
 		if h.Uid != 0 || h.Gid != 0 || !h.ModTime.Equal(noon) {
 			t.Errorf("%s: %+v", h.Name, h)
 		}
 	}
-	want := []string{"natkit-1.2.0/", "natkit-1.2.0/bin/", "natkit-1.2.0/bin/natkit", "natkit-1.2.0/share/", "natkit-1.2.0/share/doc/", "natkit-1.2.0/share/doc/a"}
+	want := []string{"natkit-1.2.0/", "natkit-1.2.0/bin/", "natkit-1.2.0/bin/b", "natkit-1.2.0/bin/natkit", "natkit-1.2.0/share/", "natkit-1.2.0/share/doc/", "natkit-1.2.0/share/doc/a"}
 	if !slices.Equal(names, want) {
 		t.Errorf("it has %v, want %v", names, want)
 	}

@@ -76,6 +76,10 @@ func contentsOf(all []File, work, zsh string, s Source) (list files.Contents, er
 		if filepath.Base(f.Path) == "_natkit" {
 			f.Path = zsh
 		}
+		if f.Link != "" {
+			entry(files.Content{Source: f.Link, Destination: f.Path, Type: files.TypeSymlink}, f.Mode)
+			continue
+		}
 		from := filepath.Join(work, f.Path)
 		if err := os.MkdirAll(filepath.Dir(from), 0o755); err != nil {
 			return nil, err

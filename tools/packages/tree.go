@@ -19,19 +19,23 @@ type File struct {
 	Text []byte
 	// Config is true for one that an administrator changes: an upgrade keeps it.
 	Config bool
+	// Link is what a symbolic link leads to, empty for a plain file.
+	Link string
 }
 
 // tree returns the files of natkit for an architecture, sorted by their paths.
 func tree(root string, s Source, binary, sbom []byte) ([]File, error) {
 	t := &grower{root: root}
 	t.add("/usr/bin/natkit", 0o755, binary)
+	t.program("deploy/natkit-fleet", "/usr/bin/natkit-fleet")
+	t.files = append(t.files, File{Path: "/usr/bin/kubectl-natkit", Mode: 0o777, Link: "natkit-fleet"})
 	t.deploy()
 	t.copy("deploy/packages/natkit.default", "/etc/default/natkit")
 	for _, name := range []string{"README.md", "README.zh.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"} {
 		t.copy(name, "/usr/share/doc/natkit/"+name)
 	}
 	t.copy("LICENSE", "/usr/share/doc/natkit/copyright")
-	for _, dir := range []string{"docs", "examples", "deploy/kubernetes", "deploy/helm"} {
+	for _, dir := range []string{"docs", "examples", "deploy/ansible", "deploy/helm", "deploy/kubernetes", "deploy/mixin", "deploy/sql"} {
 		t.copyAll(dir, "/usr/share/doc/natkit/"+dir)
 	}
 	t.add("/usr/share/doc/natkit/natkit.spdx.json", 0o644, sbom)
@@ -56,13 +60,18 @@ func (t *grower) add(path string, mode fs.FileMode, text []byte) {
 }
 
 // copy takes a file of the sources.
-func (t *grower) copy(from, to string) {
+func (t *grower) copy(from, to string) { t.take(from, to, 0o644) }
+
+// program is copy of one that is run.
+func (t *grower) program(from, to string) { t.take(from, to, 0o755) }
+
+func (t *grower) take(from, to string, mode fs.FileMode) {
 	text, err := os.ReadFile(filepath.Join(t.root, from))
 	if err != nil {
 		t.fail(err)
 		return
 	}
-	t.add(to, 0o644, text)
+	t.add(to, mode, text)
 }
 
 func (t *grower) fail(err error) {
@@ -80,7 +89,11 @@ func (t *grower) copyAll(from, to string) {
 	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			inside, relErr := filepath.Rel(top, name)
-			t.copy(path.Join(from, filepath.ToSlash(inside)), path.Join(to, filepath.ToSlash(inside)))
+			take := t.copy
+			if info, err := d.Info(); err == nil && info.Mode()&0o100 != 0 {
+				take = t.program
+			}
+			take(path.Join(from, filepath.ToSlash(inside)), path.Join(to, filepath.ToSlash(inside)))
 			err = relErr
 		}
 		return err

@@ -17,7 +17,9 @@ const (
 	extraBytes = 4 + 4 + 4
 	firstSlots = 1 << 10
 	slotBytes  = 8
-	recordsMax = 1<<32 - 2
+	// sortedAtOnce keeps Top of a few keys from sorting for each that is added.
+	sortedAtOnce = 64
+	recordsMax   = 1<<32 - 2
 )
 
 // Budget is memory that several tables share, in bytes. A table of a few keys is always
@@ -273,15 +275,15 @@ func (t *tally) Bound() uint64 {
 // atLeast times, the most frequent first and equals in the order of their keys.
 func (t *tally) Top(n int, atLeast uint64) []uint32 {
 	var list []uint32
+	last := uint32(0) // the n-th so far, which few of a long table come before
 	for number := uint32(1); uint64(number) <= t.n; number++ {
-		count := t.count(number)
-		if count < atLeast {
+		if t.count(number) < atLeast || last != 0 && t.Compare(number, last) > 0 {
 			continue
 		}
-		if list = append(list, number); n > 0 && len(list) >= 2*n+chunkRecords {
+		if list = append(list, number); n > 0 && len(list) >= 2*n+sortedAtOnce {
 			slices.SortFunc(list, t.Compare)
 			list = list[:n]
-			atLeast = t.count(list[n-1])
+			last = list[n-1]
 		}
 	}
 	slices.SortFunc(list, t.Compare)
