@@ -29,6 +29,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -651,6 +652,81 @@ func TestDropped(t *testing.T) {
 	}
 	if !bytes.Contains(exported.Bytes(), []byte("dropped at n")) || bytes.Contains(exported.Bytes(), []byte(secret[:8])) {
 		t.Errorf("exported: %q", exported.Bytes())
+	}
+}
+
+// TestDroppedOnce: a SYN that is in the recording as one that came and as one that was dropped, behind DNAT with another
+// destination, is one attempt to connect for natkit pcap.
+func TestDroppedOnce(t *testing.T) {
+	testutil.NeedRoot(t)
+	t.Parallel()
+	gw, client := testutil.Namespace(t, "gw"), testutil.Namespace(t, "client")
+	testutil.Veth(t, testutil.End{Netns: gw, Name: "in", Addresses: []string{"198.18.0.1/24", "fd00::1/64"}},
+		testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24", "fd00::2/64"}})
+	testutil.Veth(t, testutil.End{Netns: gw, Name: "out", Addresses: []string{"198.19.0.1/24"}}, testutil.End{Netns: client, Name: "eth1"})
+	testutil.Sysctl(t, gw, "net/ipv4/ip_forward", "1")
+	testutil.Nft(t, gw, `table ip t {
+  chain pre { type nat hook prerouting priority -100; tcp dport 80 dnat to 198.19.0.2; }
+  chain forward { type filter hook forward priority 0; tcp dport 80 drop; }
+}
+table ip6 t { chain input { type filter hook input priority 0; tcp dport 80 drop; }; }`)
+	testutil.Sysctl(t, client, "net/ipv4/tcp_timestamps", "0") // the sender's clock is none of what packets are recognised by
+	o := options(t, gw)
+	o.Packets, o.Drops = true, true
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var dials sync.WaitGroup
+	for _, to := range []string{"198.18.0.1:80", "[fd00::1]:80"} {
+		dials.Go(func() {
+			_ = client.Do(func() error {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+				if err == nil {
+					c.Close()
+					t.Errorf("connected to %s", to)
+				}
+				return nil
+			})
+		})
+	}
+	testutil.Eventually(t, "two SYNs of each, come and dropped", func() bool {
+		r, came, dropped := read(o.Dir), 0, 0
+		for f := range r.All() {
+			switch f.Kind {
+			case ring.KindPackets:
+				if p, err := r.Packets(f); err == nil {
+					for _, one := range p.List { // ICMP is of neighbours
+						if ring.IsTCP(one.Data) {
+							came++
+						}
+					}
+				}
+			case ring.KindDropped:
+				if d, err := r.Dropped(f); err == nil {
+					dropped += len(d.List)
+				}
+			}
+		}
+		return came >= 4 && dropped >= 4
+	})
+	cancel()
+	dials.Wait()
+	stop()
+	var exported bytes.Buffer
+	if err := ring.WritePcapng(&exported, read(o.Dir), time.Now().Add(-time.Hour), time.Now().Add(time.Hour), ""); err != nil {
+		t.Fatal(err)
+	}
+	got, err := pcap.Read(&exported, pcap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := got.Connections; c.Begun != 2 || c.Total != 2 || c.Duplicates < 4 || got.Stats.OutOfOrder > 0 {
+		t.Errorf("%+v, %d packets out of order", c, got.Stats.OutOfOrder)
+	}
+	for _, i := range got.Incidents {
+		if to := i.Server.String(); i.Kind != pcap.SYNUnanswered || to != "198.18.0.1:80" && to != "[fd00::1]:80" {
+			t.Errorf("%s: %s", i.Kind, to)
+		}
 	}
 }
 
