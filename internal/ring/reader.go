@@ -54,12 +54,14 @@ type Segment struct {
 type Ring struct {
 	fsys     fs.FS
 	Segments []*Segment
+	plain    unpacker
 	// unpacked is the last key snapshot that was unpacked, of that segment and offset.
 	unpacked struct {
 		segment *Segment
 		offset  int64
 		body    []byte
 		members map[string][]byte
+		deltas  unpacker
 	}
 }
 
@@ -268,7 +270,7 @@ func (r *Ring) Members(f *Frame) ([]snapshot.BundleMember, error) {
 	if err != nil {
 		return nil, f.in(err)
 	}
-	body, err := unpack(r.unpacked.body, payload)
+	body, err := r.unpacked.deltas.unpack(payload)
 	if err != nil {
 		return nil, f.in(err)
 	}
@@ -288,7 +290,7 @@ func (r *Ring) unpackKey(f *Frame) error {
 	if err != nil {
 		return err
 	}
-	body, err := unpack(nil, payload)
+	body, err := r.plain.unpack(payload)
 	if err != nil {
 		return err
 	}
@@ -297,6 +299,7 @@ func (r *Ring) unpackKey(f *Frame) error {
 		return err
 	}
 	u.segment, u.offset, u.body, u.members = f.segment, f.key, body, byName(members)
+	u.deltas = unpacker{dict: body}
 	return nil
 }
 
@@ -383,7 +386,7 @@ func (r *Ring) Dropped(f *Frame) (*Dropped, error) {
 func (r *Ring) body(f *Frame) ([]byte, error) {
 	payload, err := r.payload(f.segment, f.offset)
 	if err == nil {
-		payload, err = unpack(nil, payload)
+		payload, err = r.plain.unpack(payload)
 	}
 	if err != nil {
 		return nil, f.in(err)
