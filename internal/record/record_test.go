@@ -117,6 +117,51 @@ func diagnosed(t *testing.T, r *ring.Ring, at time.Time) *diagnose.Report {
 	return &report
 }
 
+// insertFlows adds answered connections of UDP to the table of a namespace.
+func insertFlows(t *testing.T, ns *netns.Handle, most int64) {
+	t.Helper()
+	i := int64(0)
+	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
+			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
+		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
+		i++
+		return i <= most
+	}); err != nil && i < most/2 {
+		t.Fatal(err)
+	}
+}
+
+// flood sends connections of UDP to an address of a namespace until the test ends.
+func flood(t *testing.T, ns *netns.Handle, to string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		ended <- ns.Do(func() error { return testutil.FloodUDP(ctx, netip.MustParseAddrPort(to), 2000) })
+	}()
+}
+
+// noPorts is a namespace where 200 ports are given to connections towards one destination, and more are wanted, beside 200,000
+// other connections.
+func noPorts(t *testing.T) *netns.Handle {
+	t.Helper()
+	testutil.ShareHost(t)
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error {
+		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
+	})
+	testutil.Nft(t, ns, "add table ip t\nadd chain ip t post { type nat hook postrouting priority 100; }\nadd rule ip t post udp dport 9 snat to 198.18.0.1:20000-20199\n")
+	insertFlows(t, ns, 200_000)
+	flood(t, ns, "198.18.0.1:9")
+	testutil.Eventually(t, "all ports taken", func() bool {
+		n, err := dump.Matching(t.Context(), ns, &conntrack.Filter{Reply: conntrack.Side{DstPort: conntrack.Is(uint16(20199))}})
+		return err == nil && n > 0
+	})
+	return ns
+}
+
 // fullTable is a namespace with as many connections as the host allows, to which clients send more until its end.
 func fullTable(t *testing.T) *netns.Handle {
 	t.Helper()
@@ -126,26 +171,12 @@ func fullTable(t *testing.T) *netns.Handle {
 		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
 	})
 	testutil.Nft(t, ns, "add table ip t\nadd chain ip t out { type nat hook output priority -100; }\nadd rule ip t out udp dport 5353 dnat to 198.18.0.1:9\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	t.Cleanup(func() { cancel(); <-ended })
 	usage, err := dump.Count(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := int64(0)
-	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
-		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
-			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
-		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
-		i++
-		return i <= usage.Max
-	}); err != nil && i < usage.Max/2 {
-		t.Fatal(err)
-	}
-	go func() {
-		ended <- ns.Do(func() error { return testutil.FloodUDP(ctx, netip.MustParseAddrPort("198.18.0.1:5353"), 2000) })
-	}()
+	insertFlows(t, ns, usage.Max)
+	flood(t, ns, "198.18.0.1:5353")
 	return ns
 }
 
@@ -159,6 +190,7 @@ func TestSameFindings(t *testing.T) {
 		want string
 	}{
 		"full table": {fullTable, "ct-table-full critical"},
+		"no ports left, of which a sample of a large table has few": {noPorts, "snat-ports-exhausted critical"},
 		"not forwarded": {func(t *testing.T) *netns.Handle {
 			ns, client := testutil.Namespace(t), testutil.Namespace(t)
 			testutil.Veth(t, testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}},
@@ -190,12 +222,15 @@ func TestSameFindings(t *testing.T) {
 			if fault.want == "" {
 				return
 			}
+			id, _, _ := strings.Cut(fault.want, " ")
+			if f := recorded.Find(id); id == "snat-ports-exhausted" && (f == nil || f.Evidence[0].Value != int64(200) || !strings.Contains(f.Evidence[0].Source, "198.18.0.1")) {
+				t.Errorf("the ports of the address are not counted one by one: %+v", f)
+			}
 			stop()
 			kept, err := List(o.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			id, _, _ := strings.Cut(fault.want, " ")
 			i := slices.IndexFunc(kept, func(k report.Kept) bool { return k.ID == id })
 			if i < 0 || kept[i].Missing != "" {
 				t.Fatalf("nothing was kept of %s: %+v", id, kept)
