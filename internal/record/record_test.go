@@ -117,17 +117,17 @@ func diagnosed(t *testing.T, r *ring.Ring, at time.Time) *diagnose.Report {
 	return &report
 }
 
-// insertFlows adds answered connections of UDP to the table of a namespace.
-func insertFlows(t *testing.T, ns *netns.Handle, most int64) {
+// insertFlows adds answered connections of UDP to the table of a namespace, of a row of them those from one number to another.
+func insertFlows(t *testing.T, ns *netns.Handle, first, most int64) {
 	t.Helper()
-	i := int64(0)
+	i := first
 	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
 		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
 			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
 		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
 		i++
 		return i <= most
-	}); err != nil && i < most/2 {
+	}); err != nil && i < first+(most-first)/2 {
 		t.Fatal(err)
 	}
 }
@@ -153,7 +153,7 @@ func noPorts(t *testing.T) *netns.Handle {
 		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
 	})
 	testutil.Nft(t, ns, "add table ip t\nadd chain ip t post { type nat hook postrouting priority 100; }\nadd rule ip t post udp dport 9 snat to 198.18.0.1:20000-20199\n")
-	insertFlows(t, ns, 200_000)
+	insertFlows(t, ns, 0, 200_000)
 	flood(t, ns, "198.18.0.1:9")
 	testutil.Eventually(t, "all ports taken", func() bool {
 		n, err := dump.Matching(t.Context(), ns, &conntrack.Filter{Reply: conntrack.Side{DstPort: conntrack.Is(uint16(20199))}})
@@ -175,7 +175,7 @@ func fullTable(t *testing.T) *netns.Handle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	insertFlows(t, ns, usage.Max)
+	insertFlows(t, ns, 0, usage.Max)
 	flood(t, ns, "198.18.0.1:5353")
 	return ns
 }

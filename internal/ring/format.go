@@ -50,6 +50,8 @@ const (
 	KindDrops
 	// KindDropped are headers of packets that the kernel dropped, of that time.
 	KindDropped
+	// KindPoint is a Point of the snapshot before it, in JSON.
+	KindPoint
 )
 
 // flagTraced is set of a snapshot with which something was traced.
@@ -107,6 +109,13 @@ type Event struct {
 	// trigger and a mark.
 	Kept string    `json:"kept,omitempty"`
 	Of   time.Time `json:"of,omitzero"`
+}
+
+// Point is a few numbers of a snapshot, for those who want the course of hours and not the snapshots themselves.
+type Point struct {
+	// NetnsInode is that of the namespace.
+	NetnsInode uint64             `json:"netns_inode"`
+	Values     map[string]float64 `json:"values"`
 }
 
 // Names of Event.Event.

@@ -536,6 +536,7 @@ func FuzzFrames(f *testing.F) {
 			_, _ = r.Event(f)
 			_, _ = r.Packets(f)
 			_, _ = r.Drops(f)
+			_, _ = r.Point(f)
 			if d, err := r.Dropped(f); err == nil {
 				d.Flows()
 			}
