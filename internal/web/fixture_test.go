@@ -77,6 +77,41 @@ func course(entries func(float64) float64, losses float64) state.History {
 	return h
 }
 
+// restarted is a gateway whose exporter was started ten minutes ago.
+func restarted() *state.State {
+	s := healthy()
+	h := &s.Namespaces[0].History
+	h.Times = h.Times[state.HistoryPoints-120:]
+	for name, values := range h.Series {
+		h.Series[name] = values[state.HistoryPoints-120:]
+	}
+	return s
+}
+
+// night is a recording: losses for two hours, and two hours in which nothing was recorded.
+func night(_ *state.Namespace, from, to time.Time) (state.History, error) {
+	h := state.History{Series: map[string][]state.Value{}}
+	for at := from; at.Before(to); at = at.Add(10 * time.Second) {
+		hours := at.Sub(noon).Hours()
+		if hours > -7 && hours < -5 {
+			continue
+		}
+		lost := 0.0
+		if hours > -11 && hours < -9 {
+			lost = 300 + 40*math.Sin(200*hours)
+		}
+		h.Times = append(h.Times, float64(at.Unix()))
+		for name, v := range map[string]float64{
+			state.SeriesEntries: math.Round(90_000 + 60_000*math.Sin(hours/3) + 300*lost), state.SeriesLimit: 262_144, state.SeriesNew: 1_200 + 400*math.Sin(hours/3),
+			state.SeriesAnswered: 0.999 - lost/400, state.SeriesPorts: 0.3 + 0.2*math.Sin(hours/3), state.SeriesDrops: 0.2 + lost,
+			state.SeriesDrop: lost, state.SeriesInsertFailed: lost / 10, state.SeriesEarlyDrop: 0,
+		} {
+			h.Series[name] = append(h.Series[name], state.Value(v))
+		}
+	}
+	return h, nil
+}
+
 // faulty is a gateway whose table is full, while the ports of its address run out.
 func faulty() *state.State {
 	s := healthy()
