@@ -259,3 +259,23 @@ func TestAged(t *testing.T) {
 		}
 	}
 }
+
+// TestTableMemory: what entries, their extensions and the buckets take, by the sizes of the kernel.
+func TestTableMemory(t *testing.T) {
+	s := counted(1)
+	s.Table = &snapshot.ConntrackTable{Sampled: 7, Complete: true}
+	s.ConntrackSize = &snapshot.ConntrackSize{EntryBytes: 256, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 8192, Source: "/proc/slabinfo"}
+	want := &TableMemory{EntriesBytes: 7 * 256, ExtensionsBytes: 7 * 128, BucketsBytes: 4 * 8, LimitEntriesBytes: 10 * 256, LimitExtensionsBytes: 10 * 128,
+		SlabBytes: 8192, Source: "/proc/slabinfo"}
+	if diff := cmp.Diff(want, TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory); diff != "" {
+		t.Error(diff)
+	}
+	s.ConntrackSize = nil
+	if m := TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory; m.Source != "assumed" || m.SlabBytes != 0 || m.EntriesBytes != 7*256 {
+		t.Errorf("%+v", m)
+	}
+	s.Sysctls = nil
+	if m := TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory; m != nil {
+		t.Errorf("of a table whose size is not known: %+v", m)
+	}
+}

@@ -35,7 +35,9 @@ func healthyNamespace() state.Namespace {
 			TCPStates: map[string]int64{"ESTABLISHED": 40_112, "TIME_WAIT": 35_020, "SYN_SENT": 130, "CLOSE": 2_068}, SNAT: 60_001, DNAT: 21_100, Unreplied: 412, IdleLong: 12_000,
 			TopSources:  []state.Talker{{Who: "198.18.0.23", Entries: 20_101, Share: 0.2476}, {Who: "198.18.0.7", Entries: 9_070, Share: 0.1117}},
 			TopServices: []state.Talker{{Who: "tcp 198.19.0.1:443", Entries: 44_000, Share: 0.5419}},
-			Flows:       &state.Flows{NewPerSecond: 1_204.6, StandardErrorPerSecond: 31.2}},
+			Flows:       &state.Flows{NewPerSecond: 1_204.6, StandardErrorPerSecond: 31.2},
+			Memory: &state.TableMemory{EntriesBytes: 81_240 * 256, ExtensionsBytes: 81_240 * 128, BucketsBytes: 65_536 * 8, LimitEntriesBytes: 64 << 20, LimitExtensionsBytes: 32 << 20,
+				SlabBytes: 25 << 20, Source: "/proc/slabinfo"}},
 		Services: &state.Services{Reading: at(8 * time.Second), WindowSeconds: 60, Total: 3, Answered: 70_120, Failed: 31, AnsweredShare: 70_120.0 / 70_151,
 			All: []state.Service{
 				{Name: "tcp 198.19.0.1:443 -> 10.0.0.5:8443", Kind: snapshot.ServiceDNAT, Answered: 21_000, Unanswered: 31, Waiting: 4, Open: 5_101, NewPerSecond: -1, AnsweredShare: 21_000.0 / 21_031},

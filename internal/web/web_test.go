@@ -20,6 +20,7 @@ import (
 
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // handlerOf is the page of a state, at noon.
@@ -425,6 +426,24 @@ func TestHistory(t *testing.T) {
 		if got := historyOf(&none); len(got.Charts) != 0 {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+// TestMemory: what the table takes now and when it is full.
+func TestMemory(t *testing.T) {
+	m := healthyNamespace().Table.Memory
+	g, slab := memoryGrid(m)
+	var got [][]string
+	for _, r := range g.Rows {
+		got = append(got, append([]string{r.Name}, r.Values...))
+	}
+	want := [][]string{{"entries", "20 MiB", "64 MiB"}, {"extensions", "9.9 MiB", "32 MiB"}, {"buckets", "512 KiB", "512 KiB"}, {"all", "30 MiB", "96 MiB"}}
+	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(slab, "25 MiB") {
+		t.Errorf("%s (%s)", diff, slab)
+	}
+	m.LimitEntriesBytes, m.LimitExtensionsBytes, m.SlabBytes = 0, 0, 0
+	if g, slab := memoryGrid(m); g.Rows[3].Values[1] != units.None || strings.Contains(slab, "holds") {
+		t.Errorf("without a limit: %+v (%s)", g.Rows, slab)
 	}
 }
 
