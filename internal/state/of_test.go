@@ -96,7 +96,8 @@ func TestTableIsScaled(t *testing.T) {
 	got := TableOf(s, Limits{Top: 1})
 	want := &Table{Reading: Reading{At: began}, Sampled: 100, Entries: 1000, Protocols: map[string]int64{"tcp": 750, "udp": 250}, TCPStates: map[string]int64{"ESTABLISHED": 500},
 		SNAT: 100, IdleLong: -1, TopSources: []Talker{{"198.18.0.1", 200, 0.2}}, TopServices: []Talker{},
-		Flows: &Flows{NewPerSecond: 5, StandardErrorPerSecond: 1, ByClass: map[string]float64{"tcp/SYN_SENT": 5}}}
+		Flows:  &Flows{NewPerSecond: 5, StandardErrorPerSecond: 1, ByClass: map[string]float64{"tcp/SYN_SENT": 5}},
+		Memory: &TableMemory{EntriesBytes: 256_000, ExtensionsBytes: 128_000, BucketsBytes: 32, LimitEntriesBytes: 2560, LimitExtensionsBytes: 1280, Source: "assumed"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
