@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +19,16 @@ import (
 	"github.com/natkit/natkit/internal/exporter"
 	"github.com/natkit/natkit/internal/metrics"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/record"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/web"
 )
 
-// exporterPage makes the page of the exporter.
-func exporterPage(current func() state.State) http.Handler {
+// exporterPage makes the page of the exporter, with what is recorded in a directory.
+func exporterPage(current func() state.State, ring string) http.Handler {
 	host, _ := os.Hostname() // the page does without
-	return web.Handler(web.Options{State: current, Host: host})
+	return web.Handler(web.Options{State: current, Host: host, Past: record.NewPast(ring).History})
 }
 
 // exporterVerb is the verb exporter.
@@ -41,6 +43,7 @@ type exporterVerb struct {
 	every     time.Duration
 	top       int
 	once      bool
+	ring      string
 	// otlp is nil where nothing is pushed.
 	otlp      *url.URL
 	otlpEvery time.Duration
@@ -64,7 +67,8 @@ func newExporter(env *Env) *cobra.Command {
 		Short: "serve metrics for Prometheus, and what natkit knows of this host as a page and as JSON",
 		Long: `Watch NAT on this host and serve what is known over HTTP: /metrics for Prometheus,
 /api/state the same and more as JSON (schema ` + state.Schema + `), / a page, /healthz whether the
-exporter works. It changes nothing on the host.
+exporter works. It changes nothing on the host. The page shows the last 24 hours where 'natkit record'
+records the namespace.
 
 The counters are read every interval. What costs more, samples of the connection table and
 the rules of 'natkit doctor', is read in the background as often as 1 % of a CPU each allows;
@@ -99,6 +103,7 @@ It runs until SIGINT or SIGTERM, and exits with 0 then.`,
 	f.BoolVar(&e.all, "all-netns", false, fmt.Sprintf("watch every network namespace that has a name or a process, up to %d", exporter.MostNamespaces))
 	f.Var(period(&e.every, time.Second, maxCount), "every", "time from one reading of the counters to the next: seconds or 500ms, 1m, …")
 	f.Var(between(&e.top, 0, mostListed), "top", "services, addresses, sources and destinations that have metrics, at most `N` each")
+	f.Var(into(&e.ring, notEmpty("a directory")), "ring", "show the hours before from the recording in `DIR` (of 'natkit record'; default "+record.DefaultDir+")")
 	f.BoolVar(&e.once, "once", false, "examine twice, print the metrics, and end")
 	f.Var(into(&e.otlp, exporter.ParseReceiver), "otlp", "also push the metrics to the OpenTelemetry receiver at `URL`, over HTTP; OTEL_EXPORTER_OTLP_HEADERS has headers to send")
 	f.Var(period(&e.otlpEvery, minPush, maxCount), "otlp-every", "with --otlp: time from one push to the next: seconds or 500ms, 1m, …")
@@ -108,7 +113,7 @@ It runs until SIGINT or SIGTERM, and exits with 0 then.`,
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsMutuallyExclusive("netns", "all-netns")
 	cmd.MarkFlagsMutuallyExclusive("pid", "all-netns")
-	for _, serving := range []string{"listen", "tls-cert", "tls-key", "token-file", "otlp"} {
+	for _, serving := range []string{"listen", "tls-cert", "tls-key", "token-file", "otlp", "ring"} {
 		cmd.MarkFlagsMutuallyExclusive("once", serving)
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": offer(netns.Names)})
@@ -205,7 +210,7 @@ func (e *exporterVerb) serve(ctx context.Context, c *exporter.Collector, listene
 	}
 	registry := metrics.NewRegistry(c.State)
 	o.Metrics = registry.Handler()
-	o.Page = exporterPage(c.State)
+	o.Page = exporterPage(c.State, cmp.Or(e.ring, recordDir(e.env)))
 	scheme := "http"
 	if o.TLS != nil {
 		scheme = "https"

@@ -30,6 +30,7 @@ var answerTypes = map[string]func() any{
 	"reverse_paths.json":    func() any { return new([]snapshot.ReversePath) },
 	"icmp_errors.json":      func() any { return new(snapshot.Filter) },
 	"ipvs_timeouts.json":    func() any { return new(snapshot.IPVSTimeouts) },
+	askedNarrow.member:      func() any { return new([]snapshot.PortPool) },
 	"routes.json":           func() any { return new(map[string]snapshot.Route) },
 	traceName:               func() any { return new(snapshot.Trace) },
 }

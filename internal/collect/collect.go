@@ -78,7 +78,7 @@ func (o RecordOptions) progress(what string) {
 func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
 	var used portReader
 	s := observe(ctx, newLive(o), o.maxEntries(), used.with(always(nil))).Snapshot
-	used.finish(nil)
+	used.finish(ctx, nil)
 	return s, ctx.Err()
 }
 
@@ -182,10 +182,10 @@ func (n *reading) read(ctx context.Context, src source, maxEntries int, before *
 		n.births.EndFirst(n.tableRead && n.Table.Complete)
 	}
 	if before == nil {
-		n.used.finish(nil)
+		n.used.finish(ctx, nil)
 		return
 	}
-	n.used.finish(&before.used)
+	n.used.finish(ctx, &before.used)
 }
 
 // follow adds what happened since the reading before to the recording.

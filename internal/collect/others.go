@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -148,13 +149,13 @@ func (p *portReader) with(next entryFunc) entryFunc {
 
 // finish adds the part to the observation that was read; before is that of an
 // earlier one, nil where there was none.
-func (p *portReader) finish(before *portReader) {
+func (p *portReader) finish(ctx context.Context, before *portReader) {
 	p.at.part("ports", func() error {
 		if !p.at.tableRead {
 			return errors.New("count used ports: the connection table could not be read")
 		}
 		p.at.Ports = p.collector.Ports(p.query(before))
-		return nil
+		return p.addNarrow(ctx, before)
 	})
 }
 

@@ -81,7 +81,7 @@ func isMapping(p *snapshot.PortPool) bool { return p.Len() < fewestPorts }
 // surely is the share of a pool that is in use at least: where the table was sampled,
 // less two standard errors of what was counted.
 func (p *pools) surely(pool *snapshot.PortPool) float64 {
-	if p.ports.Complete || p.ports.Sampled == 0 {
+	if p.ports.Complete || p.ports.Sampled == 0 || pool.Exact {
 		return pool.Share
 	}
 	scale := max(1, float64(p.count)/float64(p.ports.Sampled))
@@ -166,7 +166,10 @@ const byLayout = "by the layout of used ports"
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 	source := fmt.Sprintf("dump of all %s", units.Plural(p.ports.Sampled, "entry", "entries"))
-	if !p.ports.Complete {
+	switch {
+	case pool.Exact:
+		source = fmt.Sprintf("dump of the entries of %s, chosen by the kernel", pool.Address)
+	case !p.ports.Complete:
 		source = fmt.Sprintf("dump of %s, scaled to %s", units.Plural(p.ports.Sampled, "entry", "entries"), units.Count(p.count))
 	}
 	e := []Evidence{{What: "ports used", Value: pool.Used, Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: source}}

@@ -123,6 +123,14 @@ func ofTable() []Metric {
 					}
 				}
 			}),
+		inTable("natkit_conntrack_memory_bytes", "Memory of the connection table: entries and extensions of the namespace, by the sizes of the kernel's objects, and buckets, which all namespaces share.", []string{"of"},
+			func(t *state.Table, emit emit) {
+				if m := t.Memory; m != nil {
+					emit(float64(m.EntriesBytes), "entries")
+					emit(float64(m.ExtensionsBytes), "extensions")
+					emit(float64(m.BucketsBytes), "buckets")
+				}
+			}),
 		inTable("natkit_conntrack_new_per_second", "New connections per second that were still there at the next reading: an estimate by two readings of the table.", nil,
 			func(t *state.Table, emit emit) {
 				if t.Flows != nil {

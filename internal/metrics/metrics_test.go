@@ -31,7 +31,7 @@ func full() state.State {
 	}
 	n := state.Namespace{
 		Counters: &state.Counters{Entries: 7, Limit: 10, Buckets: 4, Conntrack: counters},
-		Table: &state.Table{Sampled: 7, Complete: true, Entries: 7, Protocols: map[string]int64{"tcp": 7}, TCPStates: map[string]int64{"ESTABLISHED": 7},
+		Table: &state.Table{Memory: &state.TableMemory{EntriesBytes: 7}, Sampled: 7, Complete: true, Entries: 7, Protocols: map[string]int64{"tcp": 7}, TCPStates: map[string]int64{"ESTABLISHED": 7},
 			TopSources: []state.Talker{{Who: "198.18.0.1", Entries: 7}}, TopServices: []state.Talker{{Who: "tcp 203.0.113.1:443", Entries: 7}},
 			Flows: &state.Flows{NewPerSecond: 3, StandardErrorPerSecond: 1, ByClass: map[string]float64{"tcp/ESTABLISHED": 3}}},
 		Services: &state.Services{Total: 2, Answered: 1, AnsweredShare: 0.5, All: []state.Service{

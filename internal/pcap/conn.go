@@ -54,6 +54,11 @@ func recordOf(p *Packet, dir uint8) record {
 	return r
 }
 
+// isSYN reports whether the packet begins a connection.
+func (r *record) isSYN() bool {
+	return r.flags&(frame.SYN|frame.ACK|frame.RST|frame.FIN) == frame.SYN
+}
+
 // end returns the sequence number after the segment.
 func (r *record) end() uint32 {
 	end := r.seq + r.length

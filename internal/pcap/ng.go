@@ -1,6 +1,7 @@
 package pcap
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -42,6 +43,7 @@ type ngInterface struct {
 	index   int // in Stats.Interfaces; -1 where there are too many
 	snapLen uint32
 	clock   resolution
+	dropped bool
 }
 
 // block is one block; its body may be cut to bufferSize.
@@ -197,7 +199,7 @@ func (n *pcapng) fill(s *stream, p *Packet, id uint32, at uint64) {
 		return
 	}
 	iface := &n.ifaces[id]
-	p.Interface, p.At = iface.index, iface.clock.nanoseconds(at)
+	p.Interface, p.At, p.Dropped = iface.index, iface.clock.nanoseconds(at), iface.dropped
 	if iface.index < 0 {
 		p.Reason = UnknownInterface
 	}
@@ -241,6 +243,7 @@ func (n *pcapng) addInterface(s *stream, b []byte) {
 		switch {
 		case code == optionName:
 			described.Name = string(value[:min(len(value), maxName)])
+			iface.dropped = bytes.HasSuffix(value, []byte(DroppedOn))
 		case code == optionResolution && len(value) > 0:
 			iface.clock.perSecond = unitsPerSecond(value[0])
 		case code == optionOffset && len(value) >= 8:

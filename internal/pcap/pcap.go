@@ -20,6 +20,8 @@ type Packet struct {
 	At int64
 	// Interface indexes Stats.Interfaces.
 	Interface int
+	// Dropped: the kernel dropped it, by the name of the interface (see DroppedOn). Where it was captured too, that is another Packet.
+	Dropped bool
 	// Length is that of the packet on the wire, in bytes, as the file has it.
 	Length int
 	// Data is the frame as captured, with its link layer; no more than MaxFrame bytes.
@@ -38,6 +40,9 @@ type Packet struct {
 
 // Time is At as a time.
 func (p *Packet) Time() time.Time { return time.Unix(0, p.At).UTC() }
+
+// DroppedOn ends the name of an interface that 'natkit record' has dropped packets on, behind that of the kernel's.
+const DroppedOn = " (dropped)"
 
 // MaxFrame bounds the bytes of a frame that are read: the maximum of capture programs
 // (MAXIMUM_SNAPLEN of libpcap, WTAP_MAX_PACKET_SIZE_STANDARD of Wireshark).

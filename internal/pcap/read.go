@@ -184,6 +184,8 @@ type segment struct {
 	icmp  *Packet // without its data; nil where it is TCP
 	is4   bool
 	scale uint8 // of a SYN's window
+	// dropped: see Packet.Dropped.
+	dropped bool
 }
 
 // segmentOf is that of a packet that is TCP or an ICMP error; false for all others.
@@ -193,7 +195,7 @@ func segmentOf(p *Packet, s *segment) bool {
 	case f.Transport == unix.IPPROTO_TCP:
 		var dir uint8
 		s.key, dir = keyOf(f.Source, f.Destination, f.TCP.SourcePort, f.TCP.DestinationPort)
-		s.record, s.is4, s.icmp = recordOf(p, dir), f.Version == 4, nil
+		s.record, s.is4, s.icmp, s.dropped = recordOf(p, dir), f.Version == 4, nil, p.Dropped
 		if s.flags&frame.SYN != 0 {
 			s.scale = windowScale(&f.TCP)
 		}

@@ -54,7 +54,8 @@ type Connections struct {
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`
 	Reset             int64 `json:"reset"`
-	// Duplicates are captured twice, usually on several interfaces; they count once.
+	// Duplicates are captured twice, usually on several interfaces, or are SYNs that came and were dropped (see
+	// Packet.Dropped); they count once.
 	Duplicates int64 `json:"duplicate_packets"`
 }
 

@@ -20,6 +20,7 @@ type tracker struct {
 	moves  moves
 	icmp   icmpErrors
 	order  sorter
+	came   arrivals
 	one    segment // of the current packet
 	reuse  spread
 	// backoff are the times between transmissions of a SYN.
@@ -52,9 +53,16 @@ func (t *tracker) packet(p *Packet) {
 	if p.Reason != Decoded || t.o.Only != nil && !t.o.Only(p) {
 		return
 	}
-	if segmentOf(p, &t.one) {
-		t.order.add(&t.one, t.take)
+	if !segmentOf(p, &t.one) {
+		return
 	}
+	if p.Dropped {
+		t.came.on = true
+		if t.one.icmp != nil || !t.one.isSYN() { // the receiver had none of it
+			return
+		}
+	}
+	t.order.add(&t.one, t.take)
 }
 
 // take takes packets in the order of their times.
@@ -68,6 +76,10 @@ func (t *tracker) take(s *segment) {
 }
 
 func (t *tracker) tcp(s *segment) {
+	if s.isSYN() && t.came.had(s) {
+		t.report.Connections.Duplicates++
+		return
+	}
 	c := t.table.get(&s.key)
 	c.is4 = s.is4
 	r := s.record
@@ -75,7 +87,7 @@ func (t *tracker) tcp(s *segment) {
 		t.report.Connections.Duplicates++
 		return
 	}
-	if r.flags&(frame.SYN|frame.ACK|frame.RST|frame.FIN) == frame.SYN {
+	if r.isSYN() {
 		t.syn(c, &r, s.scale)
 	} else {
 		t.segment(c, &r, s.scale)

@@ -222,7 +222,7 @@ func DefaultRange(proto uint8) nat.Ports { return classesOf(proto)[0].drawn }
 // Probing is the search of a kernel of this release: mainline since 5.0 probes windows, older
 // kernels the whole range, unless their vendor took that change.
 func Probing(release string) string {
-	if major, _, ok := version(release); ok && major < 5 {
+	if major, _, ok := Version(release); ok && major < 5 {
 		return snapshot.PortProbeAll
 	}
 	return snapshot.PortProbeRandom
@@ -231,12 +231,12 @@ func Probing(release string) string {
 // Evicts reports whether the kernel may evict a closed TCP connection (6.6,
 // nf_nat_used_tuple_harder).
 func Evicts(release string) bool {
-	major, minor, ok := version(release)
+	major, minor, ok := Version(release)
 	return ok && (major > 6 || major == 6 && minor >= 6)
 }
 
-// version reads the first two numbers of a release such as "6.1.0-30-amd64".
-func version(release string) (major, minor int, ok bool) {
+// Version reads the first two numbers of a release such as "6.1.0-30-amd64".
+func Version(release string) (major, minor int, ok bool) {
 	first, rest, _ := strings.Cut(release, ".")
 	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
 	if end >= 0 {

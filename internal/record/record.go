@@ -141,6 +141,8 @@ type recorder struct {
 	tracker *diagnose.Tracker
 	writer  *ring.Writer
 	drops   *dropCounter
+	// dropped is what was dropped since the snapshot before the last one; nil where that is not known.
+	dropped *snapshot.Drops
 	packets *packetTap
 	outcomes
 	keeper keeper
@@ -249,7 +251,11 @@ func (r *recorder) write(at ring.Stamp, take *collect.Take) {
 	} else {
 		r.end.Snapshots++
 	}
+	r.dropped = nil
 	err = cmp.Or(err, r.writeTraces(at))
+	if err == nil {
+		err = r.writer.Point(at, pointOf(take, r.dropped))
+	}
 	switch {
 	case err == nil && r.failing != "":
 		r.failing = ""

@@ -29,6 +29,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -116,6 +117,51 @@ func diagnosed(t *testing.T, r *ring.Ring, at time.Time) *diagnose.Report {
 	return &report
 }
 
+// insertFlows adds answered connections of UDP to the table of a namespace, of a row of them those from one number to another.
+func insertFlows(t *testing.T, ns *netns.Handle, first, most int64) {
+	t.Helper()
+	i := first
+	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
+			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
+		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
+		i++
+		return i <= most
+	}); err != nil && i < first+(most-first)/2 {
+		t.Fatal(err)
+	}
+}
+
+// flood sends connections of UDP to an address of a namespace until the test ends.
+func flood(t *testing.T, ns *netns.Handle, to string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		ended <- ns.Do(func() error { return testutil.FloodUDP(ctx, netip.MustParseAddrPort(to), 2000) })
+	}()
+}
+
+// noPorts is a namespace where 200 ports are given to connections towards one destination, and more are wanted, beside 200,000
+// other connections.
+func noPorts(t *testing.T) *netns.Handle {
+	t.Helper()
+	testutil.ShareHost(t)
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error {
+		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
+	})
+	testutil.Nft(t, ns, "add table ip t\nadd chain ip t post { type nat hook postrouting priority 100; }\nadd rule ip t post udp dport 9 snat to 198.18.0.1:20000-20199\n")
+	insertFlows(t, ns, 0, 200_000)
+	flood(t, ns, "198.18.0.1:9")
+	testutil.Eventually(t, "all ports taken", func() bool {
+		n, err := dump.Matching(t.Context(), ns, &conntrack.Filter{Reply: conntrack.Side{DstPort: conntrack.Is(uint16(20199))}})
+		return err == nil && n > 0
+	})
+	return ns
+}
+
 // fullTable is a namespace with as many connections as the host allows, to which clients send more until its end.
 func fullTable(t *testing.T) *netns.Handle {
 	t.Helper()
@@ -125,26 +171,12 @@ func fullTable(t *testing.T) *netns.Handle {
 		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
 	})
 	testutil.Nft(t, ns, "add table ip t\nadd chain ip t out { type nat hook output priority -100; }\nadd rule ip t out udp dport 5353 dnat to 198.18.0.1:9\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	t.Cleanup(func() { cancel(); <-ended })
 	usage, err := dump.Count(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := int64(0)
-	if _, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
-		orig := conntrack.Tuple{Src: netip.AddrFrom4([4]byte{198, 18, 1 + byte(i>>24), byte(i >> 16)}), Dst: netip.AddrFrom4([4]byte{198, 19, 0, byte(i >> 14)}),
-			Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 53}
-		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured, Timeout: 3600}
-		i++
-		return i <= usage.Max
-	}); err != nil && i < usage.Max/2 {
-		t.Fatal(err)
-	}
-	go func() {
-		ended <- ns.Do(func() error { return testutil.FloodUDP(ctx, netip.MustParseAddrPort("198.18.0.1:5353"), 2000) })
-	}()
+	insertFlows(t, ns, 0, usage.Max)
+	flood(t, ns, "198.18.0.1:5353")
 	return ns
 }
 
@@ -158,6 +190,7 @@ func TestSameFindings(t *testing.T) {
 		want string
 	}{
 		"full table": {fullTable, "ct-table-full critical"},
+		"no ports left, of which a sample of a large table has few": {noPorts, "snat-ports-exhausted critical"},
 		"not forwarded": {func(t *testing.T) *netns.Handle {
 			ns, client := testutil.Namespace(t), testutil.Namespace(t)
 			testutil.Veth(t, testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}},
@@ -189,12 +222,15 @@ func TestSameFindings(t *testing.T) {
 			if fault.want == "" {
 				return
 			}
+			id, _, _ := strings.Cut(fault.want, " ")
+			if f := recorded.Find(id); id == "snat-ports-exhausted" && (f == nil || f.Evidence[0].Value != int64(200) || !strings.Contains(f.Evidence[0].Source, "198.18.0.1")) {
+				t.Errorf("the ports of the address are not counted one by one: %+v", f)
+			}
 			stop()
 			kept, err := List(o.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			id, _, _ := strings.Cut(fault.want, " ")
 			i := slices.IndexFunc(kept, func(k report.Kept) bool { return k.ID == id })
 			if i < 0 || kept[i].Missing != "" {
 				t.Fatalf("nothing was kept of %s: %+v", id, kept)
@@ -651,6 +687,81 @@ func TestDropped(t *testing.T) {
 	}
 	if !bytes.Contains(exported.Bytes(), []byte("dropped at n")) || bytes.Contains(exported.Bytes(), []byte(secret[:8])) {
 		t.Errorf("exported: %q", exported.Bytes())
+	}
+}
+
+// TestDroppedOnce: a SYN that is in the recording as one that came and as one that was dropped, behind DNAT with another
+// destination, is one attempt to connect for natkit pcap.
+func TestDroppedOnce(t *testing.T) {
+	testutil.NeedRoot(t)
+	t.Parallel()
+	gw, client := testutil.Namespace(t, "gw"), testutil.Namespace(t, "client")
+	testutil.Veth(t, testutil.End{Netns: gw, Name: "in", Addresses: []string{"198.18.0.1/24", "fd00::1/64"}},
+		testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24", "fd00::2/64"}})
+	testutil.Veth(t, testutil.End{Netns: gw, Name: "out", Addresses: []string{"198.19.0.1/24"}}, testutil.End{Netns: client, Name: "eth1"})
+	testutil.Sysctl(t, gw, "net/ipv4/ip_forward", "1")
+	testutil.Nft(t, gw, `table ip t {
+  chain pre { type nat hook prerouting priority -100; tcp dport 80 dnat to 198.19.0.2; }
+  chain forward { type filter hook forward priority 0; tcp dport 80 drop; }
+}
+table ip6 t { chain input { type filter hook input priority 0; tcp dport 80 drop; }; }`)
+	testutil.Sysctl(t, client, "net/ipv4/tcp_timestamps", "0") // the sender's clock is none of what packets are recognised by
+	o := options(t, gw)
+	o.Packets, o.Drops = true, true
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var dials sync.WaitGroup
+	for _, to := range []string{"198.18.0.1:80", "[fd00::1]:80"} {
+		dials.Go(func() {
+			_ = client.Do(func() error {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+				if err == nil {
+					c.Close()
+					t.Errorf("connected to %s", to)
+				}
+				return nil
+			})
+		})
+	}
+	testutil.Eventually(t, "two SYNs of each, come and dropped", func() bool {
+		r, came, dropped := read(o.Dir), 0, 0
+		for f := range r.All() {
+			switch f.Kind {
+			case ring.KindPackets:
+				if p, err := r.Packets(f); err == nil {
+					for _, one := range p.List { // ICMP is of neighbours
+						if ring.IsTCP(one.Data) {
+							came++
+						}
+					}
+				}
+			case ring.KindDropped:
+				if d, err := r.Dropped(f); err == nil {
+					dropped += len(d.List)
+				}
+			}
+		}
+		return came >= 4 && dropped >= 4
+	})
+	cancel()
+	dials.Wait()
+	stop()
+	var exported bytes.Buffer
+	if err := ring.WritePcapng(&exported, read(o.Dir), time.Now().Add(-time.Hour), time.Now().Add(time.Hour), ""); err != nil {
+		t.Fatal(err)
+	}
+	got, err := pcap.Read(&exported, pcap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := got.Connections; c.Begun != 2 || c.Total != 2 || c.Duplicates < 4 || got.Stats.OutOfOrder > 0 {
+		t.Errorf("%+v, %d packets out of order", c, got.Stats.OutOfOrder)
+	}
+	for _, i := range got.Incidents {
+		if to := i.Server.String(); i.Kind != pcap.SYNUnanswered || to != "198.18.0.1:80" && to != "[fd00::1]:80" {
+			t.Errorf("%s: %s", i.Kind, to)
+		}
 	}
 }
 

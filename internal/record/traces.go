@@ -53,7 +53,7 @@ func (r *recorder) writeTraces(at ring.Stamp) error {
 			r.drops.close()
 			r.drops = nil
 		}
-		if d != nil {
+		if r.dropped = d; d != nil {
 			failed = r.writer.Drops(at, d)
 		}
 		if headers != nil {

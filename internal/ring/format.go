@@ -50,6 +50,8 @@ const (
 	KindDrops
 	// KindDropped are headers of packets that the kernel dropped, of that time.
 	KindDropped
+	// KindPoint is a Point of the snapshot before it, in JSON.
+	KindPoint
 )
 
 // flagTraced is set of a snapshot with which something was traced.
@@ -107,6 +109,13 @@ type Event struct {
 	// trigger and a mark.
 	Kept string    `json:"kept,omitempty"`
 	Of   time.Time `json:"of,omitzero"`
+}
+
+// Point is a few numbers of a snapshot, for those who want the course of hours and not the snapshots themselves.
+type Point struct {
+	// NetnsInode is that of the namespace.
+	NetnsInode uint64             `json:"netns_inode"`
+	Values     map[string]float64 `json:"values"`
 }
 
 // Names of Event.Event.
@@ -232,6 +241,28 @@ func newEncoder(dict []byte) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, o...)
 }
 
+// unpacker decompresses payloads that have the same dictionary. It is for one goroutine; its zero value has none.
+type unpacker struct {
+	dict    []byte
+	decoder *zstd.Decoder
+}
+
+func (u *unpacker) unpack(payload []byte) (body []byte, err error) {
+	if u.decoder == nil {
+		if u.decoder, err = newDecoder(u.dict); err != nil {
+			return nil, err
+		}
+	}
+	if err := believable(payload); err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	body, err = u.decoder.DecodeAll(payload, nil)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return body, nil
+}
+
 func newDecoder(dict []byte) (*zstd.Decoder, error) {
 	o := []zstd.DOption{zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostBody), zstd.WithDecoderMaxWindow(windowBytes)}
 	if len(dict) >= least {
@@ -240,18 +271,51 @@ func newDecoder(dict []byte) (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, o...)
 }
 
-// unpack decompresses a payload.
-func unpack(dict, payload []byte) ([]byte, error) {
-	d, err := newDecoder(dict)
-	if err != nil {
-		return nil, err
+// Blocks of a zstd frame (RFC 8878, 3.1.1.2).
+const (
+	zstdBlockHeader = 3
+	zstdMostBlock   = 128 << 10
+	zstdRepeated    = 1 // type of a block that is one byte, repeated
+)
+
+var errUnpacked = errors.New("its length does not fit its content")
+
+// believable refuses a payload that announces more than its blocks can hold: a decoder makes room for what is announced.
+func believable(payload []byte) error {
+	var header zstd.Header
+	if len(payload) == 0 {
+		return nil
 	}
-	defer d.Close()
-	body, err := d.DecodeAll(payload, nil)
-	if err != nil {
-		return nil, fmt.Errorf("unpack: %w", err)
+	if err := header.Decode(payload); err != nil {
+		return err
 	}
-	return body, nil
+	if header.Skippable { // natkit writes none
+		return errUnpacked
+	}
+	most := uint64(0)
+	for rest, last := payload[header.HeaderSize:], false; !last; {
+		if len(rest) < zstdBlockHeader {
+			return errUnpacked
+		}
+		head := uint32(rest[0]) | uint32(rest[1])<<8 | uint32(rest[2])<<16
+		last = head&1 > 0
+		size := int(head >> 3)
+		if head>>1&3 == zstdRepeated {
+			size = 1
+		}
+		if rest = rest[zstdBlockHeader:]; size > len(rest) {
+			return errUnpacked
+		}
+		rest = rest[size:]
+		most += zstdMostBlock
+		if last && len(rest) > 0 {
+			return errUnpacked
+		}
+	}
+	if header.FrameContentSize > most {
+		return errUnpacked
+	}
+	return nil
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%08d%s", number, Suffix) }

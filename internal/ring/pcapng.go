@@ -5,11 +5,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/natkit/natkit/internal/pcap"
 )
 
 // Directions of a packet in the flags of its block (draft-ietf-opsawg-pcapng).
@@ -28,11 +31,14 @@ func WritePcapng(w io.Writer, r *Ring, from, to time.Time, version string) error
 		if f.Wall.Before(from) || f.Wall.After(to.Add(leastGap)) {
 			continue
 		}
+		if err := out.flush(f.Wall.Add(-takenWithin)); err != nil {
+			return failed(err)
+		}
 		if err := out.addFrame(r, f, func(p *Packet) bool { return !p.At.Before(from) && !p.At.After(to) }); err != nil {
-			return err
+			return failed(err)
 		}
 	}
-	return failed(out.end())
+	return failed(cmp.Or(out.flush(to), out.end()))
 }
 
 type pcapng struct {
@@ -41,6 +47,14 @@ type pcapng struct {
 	version string
 	// numbers are those of interfaces in the file.
 	numbers map[string]int
+	// waiting packets are written in the order of their times.
+	waiting []waitingPacket
+}
+
+type waitingPacket struct {
+	*Packet
+	on      string
+	options pcapgo.NgPacketOptions
 }
 
 // on returns the number of an interface, which it adds where it is new.
@@ -61,7 +75,7 @@ func (p *pcapng) on(name string) (n int, err error) {
 }
 
 // addFrame adds the packets of a frame that are wanted.
-func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) (err error) {
+func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) error {
 	switch f.Kind {
 	case KindPackets:
 		packets, err := r.Packets(f)
@@ -70,10 +84,9 @@ func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) (err err
 		}
 		for i := range packets.List {
 			if one := &packets.List[i]; wanted(one) {
-				err = cmp.Or(err, p.add(one))
+				p.add(one)
 			}
 		}
-		return failed(err)
 	case KindDropped:
 		dropped, err := r.Dropped(f)
 		if err != nil {
@@ -81,10 +94,9 @@ func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) (err err
 		}
 		for i := range dropped.List {
 			if one := &dropped.List[i]; wanted(&one.Packet) {
-				err = cmp.Or(err, p.addDropped(one))
+				p.addDropped(one)
 			}
 		}
-		return failed(err)
 	}
 	return nil
 }
@@ -96,32 +108,46 @@ func failed(err error) error {
 	return nil
 }
 
-func (p *pcapng) add(one *Packet) error {
+func (p *pcapng) add(one *Packet) {
 	flags := pcapgo.NgEpbFlags{Direction: inbound}
 	if one.Sent {
 		flags.Direction = outbound
 	}
-	return p.write(one, one.Interface, pcapgo.NgPacketOptions{Flags: &flags})
+	p.waiting = append(p.waiting, waitingPacket{one, one.Interface, pcapgo.NgPacketOptions{Flags: &flags}})
 }
 
-// droppedOn is added to the name of an interface for those of its packets that were dropped.
-const droppedOn = " (dropped)"
-
-func (p *pcapng) addDropped(one *DroppedPacket) error {
+func (p *pcapng) addDropped(one *DroppedPacket) {
 	about := "dropped at " + one.Site.Place()
 	if one.Site.Reason != "" {
 		about += ", reason " + one.Site.Reason
 	}
-	return p.write(&one.Packet, cmp.Or(one.Interface, "none")+droppedOn, pcapgo.NgPacketOptions{Comments: []string{about}})
+	on := cmp.Or(one.Interface, "none") + pcap.DroppedOn
+	p.waiting = append(p.waiting, waitingPacket{&one.Packet, on, pcapgo.NgPacketOptions{Comments: []string{about}}})
 }
 
-func (p *pcapng) write(one *Packet, on string, options pcapgo.NgPacketOptions) error {
-	n, err := p.on(on)
+// takenWithin bounds how late a recorder takes a packet: that it came may be in the frames behind those where it was dropped.
+const takenWithin = time.Second
+
+// flush writes the packets that wait, up to a time.
+func (p *pcapng) flush(until time.Time) error {
+	slices.SortStableFunc(p.waiting, func(a, b waitingPacket) int { return a.At.Compare(b.At) })
+	n := 0
+	for ; n < len(p.waiting) && !p.waiting[n].At.After(until); n++ {
+		if err := p.write(&p.waiting[n]); err != nil {
+			return err
+		}
+	}
+	p.waiting = slices.Delete(p.waiting, 0, n)
+	return nil
+}
+
+func (p *pcapng) write(one *waitingPacket) error {
+	n, err := p.on(one.on)
 	if err != nil {
 		return err
 	}
 	info := gopacket.CaptureInfo{Timestamp: one.At, CaptureLength: len(one.Data), Length: max(int(one.Length), len(one.Data)), InterfaceIndex: n}
-	return p.ng.WritePacketWithOptions(info, one.Data, options)
+	return p.ng.WritePacketWithOptions(info, one.Data, one.options)
 }
 
 // end writes the beginning of a file without packets, too.

@@ -48,18 +48,22 @@ type Segment struct {
 	Torn int64
 	// Err is why nothing of it can be read.
 	Err error
+	// read is the offset behind the last whole frame, 0 before the first line was read; key is that of the last key snapshot.
+	read, key int64
 }
 
 // Ring is a ring that is read. Files of it may be missing.
 type Ring struct {
 	fsys     fs.FS
 	Segments []*Segment
+	plain    unpacker
 	// unpacked is the last key snapshot that was unpacked, of that segment and offset.
 	unpacked struct {
 		segment *Segment
 		offset  int64
 		body    []byte
 		members map[string][]byte
+		deltas  unpacker
 	}
 }
 
@@ -88,28 +92,55 @@ func names(fsys fs.FS) (all []string, err error) {
 
 // Open reads what is in a ring, and checks every frame. Damaged segments are part of the result; the error is for a
 // directory without segments and for one that a newer natkit wrote.
-func Open(fsys fs.FS) (*Ring, error) {
-	names, err := names(fsys)
-	if err != nil {
+func Open(fsys fs.FS) (*Ring, error) { return OpenSince(fsys, time.Time{}) }
+
+// OpenSince is Open without the segments that are older.
+func OpenSince(fsys fs.FS, since time.Time) (*Ring, error) {
+	r := &Ring{fsys: fsys}
+	if err := r.Refresh(since); err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, ErrNone
+	return r, nil
+}
+
+// Refresh reads what was added, and what is newer than since and was not read before. What was read is not read again.
+func (r *Ring) Refresh(since time.Time) error {
+	names, err := names(r.fsys)
+	if err != nil {
+		return err
 	}
-	r := &Ring{fsys: fsys}
-	for _, name := range names {
-		s := &Segment{Name: name}
-		err := s.scan(fsys)
+	if len(names) == 0 {
+		return ErrNone
+	}
+	r.unpacked.segment = nil // its file may be another one now
+	known := map[string]*Segment{}
+	for _, s := range r.Segments {
+		known[s.Name] = s
+	}
+	var all []*Segment
+	older := false
+	for _, name := range slices.Backward(names) {
+		s := known[name]
+		switch {
+		case s == nil && older:
+			continue
+		case s == nil:
+			s = &Segment{Name: name}
+		}
+		err := s.scan(r.fsys)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the recorder has removed it meanwhile
 			continue
 		case errors.As(err, new(newer)):
-			return nil, err
+			return err
 		}
 		s.Err = err
-		r.Segments = append(r.Segments, s)
+		all = append(all, s)
+		older = older || len(s.Frames) > 0 && s.Frames[0].Wall.Before(since)
 	}
-	return r, nil
+	slices.Reverse(all)
+	r.Segments = all
+	return nil
 }
 
 // newer is the error for a form that this natkit does not read.
@@ -123,7 +154,7 @@ func (n newer) Error() string {
 	return fmt.Sprintf("its form is %.40q, and this natkit reads %s: use %s", n.Schema, Schema, by)
 }
 
-// scan reads the segment from its beginning to the first frame that is not whole.
+// scan reads the segment from where it was read to, up to the first frame that is not whole.
 func (s *Segment) scan(fsys fs.FS) error {
 	f, err := fsys.Open(s.Name)
 	if err != nil {
@@ -134,14 +165,36 @@ func (s *Segment) scan(fsys fs.FS) error {
 	if err != nil {
 		return err
 	}
-	s.Bytes = info.Size()
 	in := bufio.NewReaderSize(f, 1<<16)
+	before := s.Run
 	at, err := s.readHeader(in)
 	if err != nil {
+		s.Bytes = info.Size()
 		return err
 	}
-	s.readFrames(in, at)
+	if s.read == 0 || s.Run != before || info.Size() < s.read { // it may be another one of that name
+		s.Frames, s.read, s.key = nil, at, 0
+	}
+	if s.Bytes = info.Size(); s.Bytes == s.read {
+		s.Torn = 0
+		return nil
+	}
+	if err := seek(f, s.read); err != nil {
+		return err
+	}
+	in.Reset(f)
+	s.readFrames(in)
 	return nil
+}
+
+// seek moves a file that was read from to an offset.
+func seek(f fs.File, offset int64) error {
+	seeker, ok := f.(io.Seeker)
+	if !ok {
+		return fmt.Errorf("read at byte %d: the file has no offsets", offset)
+	}
+	_, err := seeker.Seek(offset, io.SeekStart)
+	return err
 }
 
 func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
@@ -149,6 +202,7 @@ func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
 	if err != nil || len(line) > mostLine {
 		return 0, errors.New("it does not begin with the line of a segment")
 	}
+	s.Header = Header{}
 	if err := json.Unmarshal(line, &s.Header); err != nil || !strings.HasPrefix(s.Schema, "natkit.ring/") {
 		return 0, errors.New("it does not begin with the line of a segment")
 	}
@@ -158,17 +212,16 @@ func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
 	return int64(len(line)), nil
 }
 
-func (s *Segment) readFrames(in *bufio.Reader, at int64) {
+func (s *Segment) readFrames(in *bufio.Reader) {
 	header := make([]byte, headerBytes)
 	var payload []byte
-	key := int64(0)
 	for {
 		_, err := io.ReadFull(in, header)
 		if err != nil {
 			break
 		}
 		f, length, crc := parseFrame(header)
-		if length > mostPayload || int64(length) > s.Bytes-at {
+		if length > mostPayload || int64(length) > s.Bytes-s.read {
 			break
 		}
 		if cap(payload) < length {
@@ -178,17 +231,17 @@ func (s *Segment) readFrames(in *bufio.Reader, at int64) {
 		if _, err := io.ReadFull(in, payload); err != nil || checksum(header, payload) != crc {
 			break
 		}
-		f.Bytes, f.segment, f.offset = int64(headerBytes+length), s, at
+		f.Bytes, f.segment, f.offset = int64(headerBytes+length), s, s.read
 		if f.Kind == KindKey {
-			key = at
+			s.key = f.offset
 		}
-		f.key = key
-		at += f.Bytes
-		if f.Kind != KindDelta || key > 0 { // without a key it is of no use
+		f.key = s.key
+		s.read += f.Bytes
+		if f.Kind != KindDelta || s.key > 0 { // without a key it is of no use
 			s.Frames = append(s.Frames, f)
 		}
 	}
-	s.Torn = max(0, s.Bytes-at)
+	s.Torn = max(0, s.Bytes-s.read)
 }
 
 // All returns the frames in the order in which they were written.
@@ -221,12 +274,7 @@ func (r *Ring) payload(s *Segment, offset int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if seeker, ok := f.(io.Seeker); ok {
-		_, err = seeker.Seek(offset, io.SeekStart)
-	} else {
-		_, err = io.CopyN(io.Discard, f, offset)
-	}
-	if err != nil {
+	if err := seek(f, offset); err != nil {
 		return nil, err
 	}
 	header := make([]byte, headerBytes)
@@ -268,7 +316,7 @@ func (r *Ring) Members(f *Frame) ([]snapshot.BundleMember, error) {
 	if err != nil {
 		return nil, f.in(err)
 	}
-	body, err := unpack(r.unpacked.body, payload)
+	body, err := r.unpacked.deltas.unpack(payload)
 	if err != nil {
 		return nil, f.in(err)
 	}
@@ -288,7 +336,7 @@ func (r *Ring) unpackKey(f *Frame) error {
 	if err != nil {
 		return err
 	}
-	body, err := unpack(nil, payload)
+	body, err := r.plain.unpack(payload)
 	if err != nil {
 		return err
 	}
@@ -297,6 +345,7 @@ func (r *Ring) unpackKey(f *Frame) error {
 		return err
 	}
 	u.segment, u.offset, u.body, u.members = f.segment, f.key, body, byName(members)
+	u.deltas = unpacker{dict: body}
 	return nil
 }
 
@@ -304,6 +353,12 @@ func (r *Ring) unpackKey(f *Frame) error {
 func (r *Ring) Event(f *Frame) (e Event, err error) {
 	err = r.document(f, &e)
 	return e, err
+}
+
+// Point returns that of a frame.
+func (r *Ring) Point(f *Frame) (p Point, err error) {
+	err = r.document(f, &p)
+	return p, err
 }
 
 // Drops returns those of a frame.
@@ -383,7 +438,7 @@ func (r *Ring) Dropped(f *Frame) (*Dropped, error) {
 func (r *Ring) body(f *Frame) ([]byte, error) {
 	payload, err := r.payload(f.segment, f.offset)
 	if err == nil {
-		payload, err = unpack(nil, payload)
+		payload, err = r.plain.unpack(payload)
 	}
 	if err != nil {
 		return nil, f.in(err)

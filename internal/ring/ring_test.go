@@ -536,10 +536,39 @@ func FuzzFrames(f *testing.F) {
 			_, _ = r.Event(f)
 			_, _ = r.Packets(f)
 			_, _ = r.Drops(f)
+			_, _ = r.Point(f)
 			if d, err := r.Dropped(f); err == nil {
 				d.Flows()
 			}
 		}
 		_, _ = r.Contents()
 	})
+}
+
+// TestUnpack: what an encoder writes comes back, of any size; a payload that announces more than its blocks hold is refused before
+// there is room for it.
+func TestUnpack(t *testing.T) {
+	noise := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	for _, dict := range [][]byte{nil, noise[:100_000]} {
+		encoder, err := newEncoder(dict)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := unpacker{dict: dict}
+		for _, body := range [][]byte{{}, {1}, make([]byte, 5<<20), noise, noise[:100_000], slices.Concat(noise[:300], make([]byte, 300_000))} {
+			payload := encoder.EncodeAll(body, nil)
+			if got, err := u.unpack(payload); err != nil || !bytes.Equal(got, body) {
+				t.Errorf("%d bytes of %d: %v", len(got), len(body), err)
+			}
+			if got, err := u.unpack(append(payload, 0)); err == nil {
+				t.Errorf("%d bytes with one more behind", len(got))
+			}
+		}
+	}
+	// Magic, a content of 50 MiB as one segment, and one raw block of 5 bytes.
+	lie := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0x20, 0x03, 5<<3 | 1, 0, 0, 1, 2, 3, 4, 5}
+	if got, err := new(unpacker).unpack(lie); !errors.Is(err, errUnpacked) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
 }

@@ -175,6 +175,9 @@ func (w *Writer) Event(at Stamp, e Event) error {
 	return w.document(at, KindEvent, e, true)
 }
 
+// Point appends the numbers of the snapshot before.
+func (w *Writer) Point(at Stamp, p Point) error { return w.document(at, KindPoint, p, false) }
+
 // Drops appends what was dropped since the snapshot before.
 func (w *Writer) Drops(at Stamp, d *snapshot.Drops) error { return w.document(at, KindDrops, d, false) }
 

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -338,6 +339,28 @@ type Ports struct {
 	LeftOut int64      `json:"pools_left_out,omitempty"`
 }
 
+// Replace puts pools that were read exactly into the place of those that a sample gave.
+func (p *Ports) Replace(exact []PortPool) {
+	type key struct {
+		address, protocol, destination, class string
+		zone, first, last                     uint16
+	}
+	of := func(p *PortPool) key {
+		return key{p.Address, p.Protocol, p.Destination, p.Class, p.Zone, p.FirstPort, p.LastPort}
+	}
+	known := map[key]bool{}
+	for i := range exact {
+		known[of(&exact[i])] = true
+	}
+	before := len(p.Pools)
+	p.Pools = slices.DeleteFunc(p.Pools, func(pool PortPool) bool { return known[of(&pool)] })
+	p.Total += int64(len(exact) - (before - len(p.Pools)))
+	p.Pools = append(p.Pools, exact...)
+	slices.SortStableFunc(p.Pools, func(a, b PortPool) int {
+		return cmp.Or(cmp.Compare(b.Fails, a.Fails), cmp.Compare(b.FailsIfTaken, a.FailsIfTaken), cmp.Compare(b.Share, a.Share), cmp.Compare(b.Used, a.Used))
+	})
+}
+
 // How the kernel searches for a free port.
 const (
 	// PortProbeRandom: 128, 64, 32, 16 and 8 consecutive ports from random starts
@@ -388,6 +411,8 @@ type PortPool struct {
 	SecondsLeft    float64 `json:"seconds_left"`
 	// Users are the sources with most ports.
 	Users []Talker `json:"users"`
+	// Exact is true where all entries of the pool were read though the table was sampled.
+	Exact bool `json:"exact,omitempty"`
 
 	// FailsIfTaken is the chance, 0 to 1, that a new connection fails now whose
 	// preferred port is taken; TakenShare how often that is so; Fails the chance of

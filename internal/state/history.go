@@ -67,6 +67,34 @@ var seriesOf = []struct {
 	{SeriesEarlyDrop, counterRate("early_drop")},
 }
 
+// Point has what is known of each series at one time.
+func (n *Namespace) Point() map[string]float64 {
+	point := map[string]float64{}
+	for _, s := range seriesOf {
+		if v, known := s.value(n); known {
+			point[s.name] = v
+		}
+	}
+	return point
+}
+
+// HistoryOf is the history of points at these times, in seconds since 1970. What a point lacks is not known there.
+func HistoryOf(times []float64, points []map[string]float64) History {
+	h := History{Times: times, Series: map[string][]Value{}}
+	for _, s := range seriesOf {
+		values := make([]Value, 0, len(points))
+		for _, point := range points {
+			v, known := point[s.name]
+			if !known {
+				v = math.NaN()
+			}
+			values = append(values, Value(v))
+		}
+		h.Series[s.name] = values
+	}
+	return h
+}
+
 func counterRate(name string) func(*Namespace) (float64, bool) {
 	return func(n *Namespace) (float64, bool) {
 		if n.Counters == nil {
@@ -113,8 +141,9 @@ func (h *History) Add(n *Namespace, now time.Time, stale time.Duration) {
 		h.Series = map[string][]Value{}
 	}
 	fresh := n.within(now, stale)
+	point := fresh.Point()
 	for _, s := range seriesOf {
-		v, known := s.value(&fresh)
+		v, known := point[s.name]
 		if !known {
 			v = math.NaN()
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -98,11 +99,27 @@ func TableOf(s *snapshot.Sample, l Limits) *Table {
 	if t.Idle != nil {
 		out.IdleLong = whole(t.Idle.IdleFrom(snapshot.IdleLong))
 	}
+	if known {
+		out.Memory = memoryOf(s.Snapshot)
+	}
 	if f := s.Flows; f != nil {
 		out.Flows = &Flows{NewPerSecond: f.TotalPerSecond, StandardErrorPerSecond: f.StandardErrorPerSecond, ByClass: f.PerSecond,
 			UnansweredSources: f.Unanswered[:min(len(f.Unanswered), l.Top)]}
 	}
 	return out
+}
+
+func memoryOf(s *snapshot.Snapshot) *TableMemory {
+	t := capacity.TableOf(s)
+	entry := t.Cost
+	entry.EntryBytes, entry.BucketBytes = entry.EntryBytes-entry.ExtensionBytes, 0
+	extension := capacity.Cost{EntryBytes: t.Cost.ExtensionBytes}
+	m := &TableMemory{EntriesBytes: entry.TableBytes(t.Entries, 0), ExtensionsBytes: extension.TableBytes(t.Entries, 0), BucketsBytes: t.Cost.TableBytes(0, t.Buckets),
+		LimitEntriesBytes: entry.TableBytes(t.Max, 0), LimitExtensionsBytes: extension.TableBytes(t.Max, 0), Source: t.Cost.Source}
+	if s.ConntrackSize != nil {
+		m.SlabBytes = s.ConntrackSize.SlabBytes
+	}
+	return m
 }
 
 // ServicesOf returns the services of a sample; nil where they are not known. Those that are a part of others are left out.

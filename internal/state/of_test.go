@@ -96,7 +96,8 @@ func TestTableIsScaled(t *testing.T) {
 	got := TableOf(s, Limits{Top: 1})
 	want := &Table{Reading: Reading{At: began}, Sampled: 100, Entries: 1000, Protocols: map[string]int64{"tcp": 750, "udp": 250}, TCPStates: map[string]int64{"ESTABLISHED": 500},
 		SNAT: 100, IdleLong: -1, TopSources: []Talker{{"198.18.0.1", 200, 0.2}}, TopServices: []Talker{},
-		Flows: &Flows{NewPerSecond: 5, StandardErrorPerSecond: 1, ByClass: map[string]float64{"tcp/SYN_SENT": 5}}}
+		Flows:  &Flows{NewPerSecond: 5, StandardErrorPerSecond: 1, ByClass: map[string]float64{"tcp/SYN_SENT": 5}},
+		Memory: &TableMemory{EntriesBytes: 256_000, ExtensionsBytes: 128_000, BucketsBytes: 32, LimitEntriesBytes: 2560, LimitExtensionsBytes: 1280, Source: "assumed"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -257,5 +258,25 @@ func TestAged(t *testing.T) {
 		if !strings.Contains(strings.Join(Parts, " "), part) {
 			t.Errorf("part %s is not in Parts", part)
 		}
+	}
+}
+
+// TestTableMemory: what entries, their extensions and the buckets take, by the sizes of the kernel.
+func TestTableMemory(t *testing.T) {
+	s := counted(1)
+	s.Table = &snapshot.ConntrackTable{Sampled: 7, Complete: true}
+	s.ConntrackSize = &snapshot.ConntrackSize{EntryBytes: 256, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 8192, Source: "/proc/slabinfo"}
+	want := &TableMemory{EntriesBytes: 7 * 256, ExtensionsBytes: 7 * 128, BucketsBytes: 4 * 8, LimitEntriesBytes: 10 * 256, LimitExtensionsBytes: 10 * 128,
+		SlabBytes: 8192, Source: "/proc/slabinfo"}
+	if diff := cmp.Diff(want, TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory); diff != "" {
+		t.Error(diff)
+	}
+	s.ConntrackSize = nil
+	if m := TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory; m.Source != "assumed" || m.SlabBytes != 0 || m.EntriesBytes != 7*256 {
+		t.Errorf("%+v", m)
+	}
+	s.Sysctls = nil
+	if m := TableOf(&snapshot.Sample{Snapshot: s}, Limits{}).Memory; m != nil {
+		t.Errorf("of a table whose size is not known: %+v", m)
 	}
 }

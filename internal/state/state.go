@@ -126,6 +126,22 @@ type Table struct {
 	TopServices []Talker `json:"top_services"`
 	// Flows is nil until the table was read twice.
 	Flows *Flows `json:"flows,omitempty"`
+	// Memory is what the table takes; nil where the number of its entries is not known.
+	Memory *TableMemory `json:"memory,omitempty"`
+}
+
+// TableMemory is what the entries of the namespace take, by the sizes of the kernel's objects, and the buckets, which all
+// namespaces share. Limit… are of as many entries as the limit allows; 0 where it is not known.
+type TableMemory struct {
+	EntriesBytes         int64 `json:"entries_bytes"`
+	ExtensionsBytes      int64 `json:"extensions_bytes"`
+	BucketsBytes         int64 `json:"buckets_bytes"`
+	LimitEntriesBytes    int64 `json:"limit_entries_bytes,omitempty"`
+	LimitExtensionsBytes int64 `json:"limit_extensions_bytes,omitempty"`
+	// SlabBytes is what the kernel holds for entries of all namespaces, free ones included; 0 where that is not known.
+	SlabBytes uint64 `json:"slab_bytes,omitempty"`
+	// Source is where the size of an entry was read, or "assumed".
+	Source string `json:"source"`
 }
 
 // Talker is an address, or a service (protocol, address and port), with its entries.

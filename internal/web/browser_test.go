@@ -4,6 +4,7 @@ package web
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,6 +32,7 @@ type site struct {
 
 	mu    sync.Mutex
 	state *state.State
+	past  func(*state.Namespace, time.Time, time.Time) (state.History, error)
 	// clock is the host's time, which stands still: a slow machine has no old data.
 	clock time.Time
 }
@@ -40,7 +42,7 @@ func newSite(t *testing.T, s *state.State) *site {
 	chromium := testutil.NeedNightlyProgram(t, "chromium")
 	ns := testutil.Namespace(t)
 	testutil.Run(t, ns, "", "ip", "link", "set", "lo", "up")
-	w := &site{t: t, addr: "127.0.0.1:9752", state: s, clock: noon}
+	w := &site{t: t, addr: "127.0.0.1:9752", state: s, past: unrecorded, clock: noon}
 	w.listen = func() (l net.Listener) {
 		testutil.Inside(t, ns, func() (err error) { l, err = net.Listen("tcp", w.addr); return err })
 		return l
@@ -51,8 +53,18 @@ func newSite(t *testing.T, s *state.State) *site {
 	return w
 }
 
+// unrecorded is the history where nothing records.
+func unrecorded(*state.Namespace, time.Time, time.Time) (state.History, error) {
+	return state.History{}, errors.New("no recording in /var/lib/natkit/record: 'natkit record' makes one")
+}
+
 func (w *site) start() {
-	w.server = &http.Server{Handler: Handler(Options{Host: "gw-7", Now: w.now, State: func() state.State {
+	past := func(n *state.Namespace, from, to time.Time) (state.History, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.past(n, from, to)
+	}
+	w.server = &http.Server{Handler: Handler(Options{Host: "gw-7", Now: w.now, Past: past, State: func() state.State {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return *w.state
@@ -120,7 +132,12 @@ func TestPageInBrowser(t *testing.T) {
 		{"unprivileged", "", unprivileged(), "live", 0},
 		{"several", "?netns=4026532002", several(), "live", 6},
 		{"hostile", "", hostile(), "live", 6},
+		{"recorded", "?netns=4026531840&span=24h", restarted(), "live", 6},
+		{"unrecorded", "?netns=4026531840&span=24h", restarted(), "live", 6},
 	} {
+		w.mu.Lock()
+		w.past = map[bool]func(*state.Namespace, time.Time, time.Time) (state.History, error){true: night, false: unrecorded}[tc.name == "recorded"]
+		w.mu.Unlock()
 		w.show(tc.state, time.Duration(i+1)*time.Second)
 		for _, width := range []int{360, 768, 1440} {
 			for _, dark := range []bool{false, true} {

@@ -35,7 +35,9 @@ func healthyNamespace() state.Namespace {
 			TCPStates: map[string]int64{"ESTABLISHED": 40_112, "TIME_WAIT": 35_020, "SYN_SENT": 130, "CLOSE": 2_068}, SNAT: 60_001, DNAT: 21_100, Unreplied: 412, IdleLong: 12_000,
 			TopSources:  []state.Talker{{Who: "198.18.0.23", Entries: 20_101, Share: 0.2476}, {Who: "198.18.0.7", Entries: 9_070, Share: 0.1117}},
 			TopServices: []state.Talker{{Who: "tcp 198.19.0.1:443", Entries: 44_000, Share: 0.5419}},
-			Flows:       &state.Flows{NewPerSecond: 1_204.6, StandardErrorPerSecond: 31.2}},
+			Flows:       &state.Flows{NewPerSecond: 1_204.6, StandardErrorPerSecond: 31.2},
+			Memory: &state.TableMemory{EntriesBytes: 81_240 * 256, ExtensionsBytes: 81_240 * 128, BucketsBytes: 65_536 * 8, LimitEntriesBytes: 64 << 20, LimitExtensionsBytes: 32 << 20,
+				SlabBytes: 25 << 20, Source: "/proc/slabinfo"}},
 		Services: &state.Services{Reading: at(8 * time.Second), WindowSeconds: 60, Total: 3, Answered: 70_120, Failed: 31, AnsweredShare: 70_120.0 / 70_151,
 			All: []state.Service{
 				{Name: "tcp 198.19.0.1:443 -> 10.0.0.5:8443", Kind: snapshot.ServiceDNAT, Answered: 21_000, Unanswered: 31, Waiting: 4, Open: 5_101, NewPerSecond: -1, AnsweredShare: 21_000.0 / 21_031},
@@ -75,6 +77,41 @@ func course(entries func(float64) float64, losses float64) state.History {
 		}
 	}
 	return h
+}
+
+// restarted is a gateway whose exporter was started ten minutes ago.
+func restarted() *state.State {
+	s := healthy()
+	h := &s.Namespaces[0].History
+	h.Times = h.Times[state.HistoryPoints-120:]
+	for name, values := range h.Series {
+		h.Series[name] = values[state.HistoryPoints-120:]
+	}
+	return s
+}
+
+// night is a recording: losses for two hours, and two hours in which nothing was recorded.
+func night(_ *state.Namespace, from, to time.Time) (state.History, error) {
+	h := state.History{Series: map[string][]state.Value{}}
+	for at := from; at.Before(to); at = at.Add(10 * time.Second) {
+		hours := at.Sub(noon).Hours()
+		if hours > -7 && hours < -5 {
+			continue
+		}
+		lost := 0.0
+		if hours > -11 && hours < -9 {
+			lost = 300 + 40*math.Sin(200*hours)
+		}
+		h.Times = append(h.Times, float64(at.Unix()))
+		for name, v := range map[string]float64{
+			state.SeriesEntries: math.Round(90_000 + 60_000*math.Sin(hours/3) + 300*lost), state.SeriesLimit: 262_144, state.SeriesNew: 1_200 + 400*math.Sin(hours/3),
+			state.SeriesAnswered: 0.999 - lost/400, state.SeriesPorts: 0.3 + 0.2*math.Sin(hours/3), state.SeriesDrops: 0.2 + lost,
+			state.SeriesDrop: lost, state.SeriesInsertFailed: lost / 10, state.SeriesEarlyDrop: 0,
+		} {
+			h.Series[name] = append(h.Series[name], state.Value(v))
+		}
+	}
+	return h, nil
 }
 
 // faulty is a gateway whose table is full, while the ports of its address run out.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -173,19 +174,60 @@ func spanLinks(netns uint64, chosen time.Duration) (all []spanLink) {
 	return all
 }
 
-// recorded is the history of a longer time: what was recorded, and then what is in memory, which is all there is where the
-// recording cannot be read.
+// newestSpan is the length of the history that is in memory, once the exporter runs for so long.
+const newestSpan = time.Hour
+
+// recorded is the history of a time: what was recorded, and then what is in memory, which is all there is where nothing was
+// recorded, with why.
 func (m *maker) recorded(o Options, span time.Duration) (all state.History, why string) {
-	newest, from := m.History, m.now.Add(-span)
+	newest, from := m.History, m.now.Add(-cmp.Or(span, newestSpan))
 	until := m.now
 	if len(newest.Times) > 0 {
 		until = time.UnixMilli(int64(newest.Times[0] * 1000))
 	}
-	past, err := o.Past(m.Inode, from, until)
+	if until.Sub(from) < shortest {
+		return newest, ""
+	}
+	past, err := o.Past(m.Namespace, from, until)
 	if err != nil {
 		return newest, report.Clean(err.Error())
 	}
-	return thinned(joined(past, newest)), ""
+	return thinned(gapped(joined(past, newest))), ""
+}
+
+// shortest is the time before what is in memory that is worth asking a recording for.
+const shortest = 2 * time.Minute
+
+// longestStep is the time between two points, in seconds, beyond which nothing is known in between; at least as long as what
+// one point stands for.
+const longestStep = 120
+
+// width is the time that one point stands for, in seconds: gaps may double their number.
+func width(h state.History) float64 {
+	if len(h.Times) == 0 {
+		return 0
+	}
+	return (h.Times[len(h.Times)-1] - h.Times[0]) / (state.HistoryPoints / 2)
+}
+
+// gapped has a time at which nothing is known in every gap, so that no line is drawn across it.
+func gapped(h state.History) state.History {
+	out := state.History{Series: map[string][]state.Value{}}
+	step := max(longestStep, width(h))
+	for i, at := range h.Times {
+		gap := i > 0 && at-h.Times[i-1] > step
+		if gap {
+			out.Times = append(out.Times, (at+h.Times[i-1])/2)
+		}
+		out.Times = append(out.Times, at)
+		for name, values := range h.Series {
+			if gap {
+				out.Series[name] = append(out.Series[name], state.Value(math.NaN()))
+			}
+			out.Series[name] = append(out.Series[name], values[i])
+		}
+	}
+	return out
 }
 
 // joined is one history after another. A series that one of them lacks is not known there.
@@ -208,27 +250,46 @@ func valuesOf(h state.History, name string) []state.Value {
 }
 
 // thinned has as many points as a history in memory at most: of points that are left out the greatest value is kept, or the
-// least one of the answered share, so that no fault is lost.
+// least one of the answered share, so that no fault is lost. A gap stays one.
 func thinned(h state.History) state.History {
-	step := (len(h.Times) + state.HistoryPoints - 1) / state.HistoryPoints
-	if step <= 1 {
+	n := len(h.Times)
+	if n <= state.HistoryPoints {
 		return h
 	}
+	width := width(h)
 	out := state.History{Series: map[string][]state.Value{}}
-	for points := range slices.Chunk(h.Times, step) {
-		out.Times = append(out.Times, points[len(points)-1])
-	}
-	for name, values := range h.Series {
-		for points := range slices.Chunk(values, step) {
-			least, most, known := rangeOf(points)
-			switch {
-			case !known:
-				most = math.NaN()
-			case name == state.SeriesAnswered:
-				most = least
-			}
-			out.Series[name] = append(out.Series[name], state.Value(most))
+	for first := 0; first < n; {
+		end := first + 1
+		for end < n && h.Times[end]-h.Times[first] < width && isGap(h, end) == isGap(h, first) {
+			end++
 		}
+		out.Times = append(out.Times, h.Times[end-1])
+		for name, values := range h.Series {
+			out.Series[name] = append(out.Series[name], extreme(name, values[first:end]))
+		}
+		first = end
 	}
 	return out
+}
+
+// extreme is the value of a series that stands for several.
+func extreme(name string, values []state.Value) state.Value {
+	least, most, known := rangeOf(values)
+	switch {
+	case !known:
+		return state.Value(math.NaN())
+	case name == state.SeriesAnswered:
+		return state.Value(least)
+	}
+	return state.Value(most)
+}
+
+// isGap reports whether nothing is known at a time.
+func isGap(h state.History, i int) bool {
+	for _, values := range h.Series {
+		if !math.IsNaN(float64(values[i])) {
+			return false
+		}
+	}
+	return true
 }

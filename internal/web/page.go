@@ -170,7 +170,7 @@ const dateTime = "2006-01-02 15:04:05 MST"
 // choose shows a namespace in full.
 func (p *page) choose(m *maker, o Options, r request) {
 	course, why := m.History, ""
-	if r.span > 0 {
+	if o.Past != nil {
 		course, why = m.recorded(o, r.span)
 	}
 	p.History = historyOf(&course)

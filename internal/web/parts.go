@@ -218,6 +218,8 @@ func troubleRows(c *state.Counters) (rows []row) {
 type table struct {
 	reading
 	Basis, New string
+	Memory     grid
+	Slab       string
 	Status     grid
 	States     grid
 	Protocols  grid
@@ -237,12 +239,38 @@ func (m *maker) table() *table {
 		err := f.StandardErrorPerSecond
 		v.New = fmt.Sprintf("%s/s ± %s", units.RateWithin(f.NewPerSecond, err), units.RateWithin(err, err))
 	}
+	v.Memory, v.Slab = memoryGrid(t.Memory)
 	v.States = countGrid(t, "TCP entries by state", "state", t.TCPStates)
 	v.Protocols = countGrid(t, "Entries by protocol", "protocol", t.Protocols)
 	v.Status = statusGrid(t)
 	v.Talkers = append(talkerGrid(t, "Sources with most entries", "source", t.TopSources), talkerGrid(t, "Services with most entries", "service", t.TopServices)...)
 	v.Talkers = append(v.Talkers, unansweredGrid(t)...)
 	return v
+}
+
+// memoryGrid is what the table takes, and what it takes when it is full; and what the kernel holds for it.
+func memoryGrid(m *state.TableMemory) (g grid, slab string) {
+	if m == nil {
+		return g, ""
+	}
+	bytes := func(n int64) string { return units.Bytes(float64(n)) }
+	full := func(n int64) string {
+		if m.LimitEntriesBytes == 0 {
+			return units.None
+		}
+		return bytes(n)
+	}
+	g = grid{Caption: "Memory", Heads: []string{"of", "now", "when full"}, Rows: []row{
+		{Name: "entries", Values: []string{bytes(m.EntriesBytes), full(m.LimitEntriesBytes)}},
+		{Name: "extensions", Detail: "NAT, accounting", Values: []string{bytes(m.ExtensionsBytes), full(m.LimitExtensionsBytes)}},
+		{Name: "buckets", Detail: "of all network namespaces", Values: []string{bytes(m.BucketsBytes), full(m.BucketsBytes)}},
+		{Name: "all", Values: []string{bytes(m.EntriesBytes + m.ExtensionsBytes + m.BucketsBytes), full(m.LimitEntriesBytes + m.LimitExtensionsBytes + m.BucketsBytes)}},
+	}}
+	slab = "Sizes of an entry: " + m.Source + "."
+	if m.SlabBytes > 0 {
+		slab += " The kernel holds " + bytes(int64(m.SlabBytes)) + " for entries of all network namespaces, free ones included."
+	}
+	return g, report.Clean(slab)
 }
 
 // scaled is what numbers of entries are scaled from where a sample of the table was read, as their last digits are noise then:

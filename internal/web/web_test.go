@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // handlerOf is the page of a state, at noon.
@@ -427,6 +429,24 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestMemory: what the table takes now and when it is full.
+func TestMemory(t *testing.T) {
+	m := healthyNamespace().Table.Memory
+	g, slab := memoryGrid(m)
+	var got [][]string
+	for _, r := range g.Rows {
+		got = append(got, append([]string{r.Name}, r.Values...))
+	}
+	want := [][]string{{"entries", "20 MiB", "64 MiB"}, {"extensions", "9.9 MiB", "32 MiB"}, {"buckets", "512 KiB", "512 KiB"}, {"all", "30 MiB", "96 MiB"}}
+	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(slab, "25 MiB") {
+		t.Errorf("%s (%s)", diff, slab)
+	}
+	m.LimitEntriesBytes, m.LimitExtensionsBytes, m.SlabBytes = 0, 0, 0
+	if g, slab := memoryGrid(m); g.Rows[3].Values[1] != units.None || strings.Contains(slab, "holds") {
+		t.Errorf("without a limit: %+v (%s)", g.Rows, slab)
+	}
+}
+
 // TestEmptyHistory is valid JSON for the script.
 func TestEmptyHistory(t *testing.T) {
 	text, _ := pageText(t, empty(), "")
@@ -440,8 +460,8 @@ func TestRecorded(t *testing.T) {
 	s := healthy()
 	first := s.Namespaces[0].History.Times[0]
 	var asked []any
-	past := func(netns uint64, from, to time.Time) (state.History, error) {
-		asked = []any{netns, from, to}
+	past := func(n *state.Namespace, from, to time.Time) (state.History, error) {
+		asked = []any{n.Inode, from, to}
 		h := state.History{Series: map[string][]state.Value{}}
 		for i := range 9_000 {
 			h.Times = append(h.Times, first-float64(9_000-i))
@@ -459,7 +479,8 @@ func TestRecorded(t *testing.T) {
 	if n := len(h.Times); n > state.HistoryPoints || n < state.HistoryPoints/2 || h.Times[n-1] != s.Namespaces[0].History.Times[state.HistoryPoints-1] {
 		t.Errorf("%d points up to %v", n, h.Times[n-1])
 	}
-	recorded := func(name string) []state.Value { return h.Series[name][:len(h.Times)*9_000/9_720-1] }
+	before, _ := slices.BinarySearch(h.Times, first)
+	recorded := func(name string) []state.Value { return h.Series[name][:before] }
 	if _, most, _ := rangeOf(recorded(state.SeriesEntries)); most != 200_000 {
 		t.Errorf("the greatest number of entries was lost: %v", most)
 	}
@@ -470,15 +491,34 @@ func TestRecorded(t *testing.T) {
 		t.Error("what was not recorded is known")
 	}
 
+	// An hour later, of an exporter that was started anew then, there is nothing known in between.
+	m = &maker{&s.Namespaces[0], s, noon}
+	h, why = m.recorded(Options{Past: func(n *state.Namespace, from, to time.Time) (state.History, error) {
+		h, err := past(n, from, to)
+		for i := range h.Times {
+			h.Times[i] -= 3_600
+		}
+		return h, err
+	}}, 6*time.Hour)
+	gaps := 0
+	for i := range h.Times {
+		if isGap(h, i) && (i == 0 || !isGap(h, i-1)) {
+			gaps++
+		}
+	}
+	if gaps != 2 || why != "" || len(h.Times) > state.HistoryPoints { // and that of the history in memory
+		t.Errorf("%d gaps in %d points (%q)", gaps, len(h.Times), why)
+	}
+
 	with := Handler(Options{State: func() state.State { return *s }, Now: func() time.Time { return noon }, Past: past})
 	if text := body(t, ask(with, "GET", "/?span=24h")); !strings.Contains(text, `href="?netns=4026531840&amp;span=24h0m0s" aria-current="true"`) {
 		t.Error("the recording is not offered")
 	}
 	broken := Handler(Options{State: func() state.State { return *s }, Now: func() time.Time { return noon },
-		Past: func(uint64, time.Time, time.Time) (state.History, error) {
+		Past: func(*state.Namespace, time.Time, time.Time) (state.History, error) {
 			return state.History{}, errors.New("open <ring>: torn")
 		}})
-	if text := body(t, ask(broken, "GET", "/?span=6h")); !strings.Contains(text, "The recording cannot be read: open &lt;ring&gt;: torn") || !strings.Contains(text, "chart-entries") {
+	if text := body(t, ask(broken, "GET", "/?span=6h")); !strings.Contains(text, "No recorded history: open &lt;ring&gt;: torn") || !strings.Contains(text, "chart-entries") {
 		t.Error("a recording that cannot be read is not reported, or took the history in memory with it")
 	}
 	if text := body(t, ask(handlerOf(s), "GET", "/?span=24h")); strings.Contains(text, "span=") {

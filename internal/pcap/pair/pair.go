@@ -75,6 +75,9 @@ func openSource(r io.Reader) *source {
 		var err error
 		s.stats, err = pcap.Each(r, func(p *pcap.Packet) error {
 			s.cover(p.At)
+			if p.Dropped { // it is there as it came, too, or never left
+				return nil
+			}
 			switch o.set(p) {
 			case unreadable:
 				s.unreadable++

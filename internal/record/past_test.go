@@ -1,0 +1,164 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestPast: the course of a recording that is under way has what was in the table, and what is added to it later; another namespace
+// has none.
+func TestPast(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.ShareHost(t)
+	ns := testutil.Namespace(t)
+	insertFlows(t, ns, 0, 500)
+	o := options(t, ns)
+	o.Drops = true
+	stop := start(t, o)
+	waitSnapshots(t, o.Dir, 3)
+	past, began := NewPast(o.Dir), time.Now().Add(-time.Hour)
+	own := &state.Namespace{Name: ns.Name(), Inode: ns.Inode()}
+	entries := func() []state.Value {
+		h, err := past.History(own, began, time.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, values := range h.Series {
+			if len(values) != len(h.Times) {
+				t.Errorf("%s has %d values at %d times", name, len(values), len(h.Times))
+			}
+		}
+		if last := len(h.Times) - 1; last > 0 && math.IsNaN(float64(h.Series[state.SeriesDrop][last])) || h.Series[state.SeriesLimit][last] <= 0 {
+			t.Errorf("%+v", h.Series)
+		}
+		return h.Series[state.SeriesEntries]
+	}
+	first := entries()
+	if len(first) < 2 || first[len(first)-1] != 500 {
+		t.Fatalf("%v", first)
+	}
+	insertFlows(t, ns, 500, 800)
+	testutil.Eventually(t, "the new entries", func() bool { all := entries(); return all[len(all)-1] == 800 })
+	stop()
+	if all := entries(); all[0] != 500 || len(all) < len(first) {
+		t.Errorf("what was read before is not there: %v", all)
+	}
+	if _, err := past.History(&state.Namespace{Name: "other", Inode: 1}, began, time.Now()); err == nil || !strings.Contains(err.Error(), "another network namespace") {
+		t.Errorf("of another namespace: %v", err)
+	}
+	if _, err := past.History(own, began, began.Add(time.Minute)); err == nil || !strings.Contains(err.Error(), "has nothing from") {
+		t.Errorf("of a time before: %v", err)
+	}
+}
+
+// recordedPast is a directory with three points of a namespace, a minute apart.
+func recordedPast(t *testing.T) (dir string, at time.Time) {
+	t.Helper()
+	dir, at = t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	w, err := ring.NewWriter(store{dir}, ring.Options{Most: ring.LeastBytes, Header: ring.Header{Run: "one"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		p := ring.Point{NetnsInode: 7, Values: map[string]float64{state.SeriesEntries: float64(i)}}
+		err = errors.Join(err, w.Point(ring.Stamp{Wall: at.Add(time.Duration(i) * time.Minute)}, p))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dir, at
+}
+
+// TestPastOf: of a recording that is torn, of a later form, or not there, what there is, and one line that says why there is none.
+func TestPastOf(t *testing.T) {
+	own := &state.Namespace{Inode: 7}
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, dir, segment string, data []byte)
+		points int
+		err    string
+	}{
+		"whole": {func(*testing.T, string, string, []byte) {}, 3, ""},
+		"torn": {func(t *testing.T, _, segment string, data []byte) {
+			put(t, segment, data[:len(data)-5])
+		}, 2, ""},
+		"damaged": {func(t *testing.T, _, segment string, data []byte) {
+			data[len(data)-5] ^= 1
+			put(t, segment, data)
+		}, 2, ""},
+		"beside a file that is none": {func(t *testing.T, dir, _ string, _ []byte) {
+			put(t, filepath.Join(dir, "00000002.natring"), []byte("nothing"))
+		}, 3, ""},
+		"later": {func(t *testing.T, _, segment string, data []byte) {
+			put(t, segment, []byte(strings.Replace(string(data), ring.Schema, "natkit.ring/9", 1)))
+		}, 0, "natkit.ring/9"},
+		"empty": {func(t *testing.T, _, segment string, _ []byte) { put(t, segment, nil) }, 0, "no whole snapshot"},
+		"none": {func(t *testing.T, _, segment string, _ []byte) {
+			if err := os.Remove(segment); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "no recording in "},
+		"no directory": {func(t *testing.T, dir, _ string, _ []byte) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "no recording in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, at := recordedPast(t)
+			segment := filepath.Join(dir, "00000001.natring")
+			data, err := os.ReadFile(segment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.change(t, dir, segment, data)
+			h, err := NewPast(dir).History(own, at, at.Add(time.Hour))
+			if len(h.Times) != tt.points || (err != nil) != (tt.err != "") || err != nil && (!strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n")) {
+				t.Fatalf("%d points, %v", len(h.Times), err)
+			}
+			if tt.points > 0 && (h.Series[state.SeriesEntries][1] != 1 || !math.IsNaN(float64(h.Series[state.SeriesNew][1]))) {
+				t.Errorf("%+v", h)
+			}
+		})
+	}
+}
+
+func put(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPastAgain: a directory that is emptied and recorded into anew has the new recording alone, also where a segment has the same name.
+func TestPastAgain(t *testing.T) {
+	dir, at := recordedPast(t)
+	past, own := NewPast(dir), &state.Namespace{Inode: 7}
+	if h, err := past.History(own, at, at.Add(time.Hour)); err != nil || len(h.Times) != 3 {
+		t.Fatalf("%d points, %v", len(h.Times), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "00000001.natring")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := ring.NewWriter(store{dir}, ring.Options{Most: ring.LeastBytes, Header: ring.Header{Run: "two"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ring.Point{NetnsInode: 7, Values: map[string]float64{state.SeriesEntries: 42}}
+	if err := errors.Join(w.Point(ring.Stamp{Wall: at}, p), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := past.History(own, at, at.Add(time.Hour)); err != nil || len(h.Times) != 1 || h.Series[state.SeriesEntries][0] != 42 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
