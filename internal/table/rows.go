@@ -54,11 +54,13 @@ type NATLog struct {
 	Protocol    string `parquet:"protocol,optional,dict" doc:"tcp, udp, icmp, …; null of a block for all"`
 	Src         string `parquet:"src,dict" doc:"who had it: the address before translation"`
 	Sport       int32  `parquet:"sport,optional,delta" doc:"port before translation; null of a block"`
-	NATAddress  string `parquet:"nat_address,dict" doc:"address after translation"`
+	NATAddress  string `parquet:"nat_address,dict" doc:"address after translation; src where the destination alone is translated"`
 	NATPort     int32  `parquet:"nat_port,optional,delta" doc:"port after translation; the first one of a block"`
 	NATPortLast int32  `parquet:"nat_port_last,optional,delta" doc:"the last port of a block; of one connection the same as nat_port"`
 	Dst         string `parquet:"dst,optional,dict" doc:"destination, as the client names it; null of a block"`
 	Dport       int32  `parquet:"dport,optional,dict" doc:"its port"`
+	Server      string `parquet:"server,optional,dict" doc:"who answers, where the destination was translated; else null"`
+	ServerPort  int32  `parquet:"server_port,optional,dict" doc:"its port"`
 	Started     Time   `parquet:"started,optional,delta,timestamp(microsecond)" doc:"when it began; null where that was not seen"`
 	Ended       Time   `parquet:"ended,optional,delta,timestamp(microsecond)" doc:"when it ended; null of one that goes on"`
 }

@@ -52,7 +52,9 @@ func tablesSuite(natkit string) bench.Suite {
 		Subjects: []bench.Subject{
 			{Name: floor, Run: t.floor},
 			{Name: live, Run: t.live},
-			{Name: text, Run: func(ctx context.Context) (bench.Sample, error) { return t.ofText(ctx, t.path("established.txt"), manyEntries) }},
+			{Name: text, Run: func(ctx context.Context) (bench.Sample, error) {
+				return t.ofText(ctx, t.path("established.txt"), manyEntries)
+			}},
 			{Name: gateway, Run: func(ctx context.Context) (bench.Sample, error) { return t.ofText(ctx, t.path("gateway.txt"), t.lines) }},
 			{Name: peer, Run: t.duckdb},
 		},
