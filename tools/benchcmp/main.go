@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -68,10 +67,13 @@ func run(ctx context.Context) error {
 	return take(ctx, chosen, *rounds, *doc)
 }
 
+// hostLock is what tests lock that change a value of the host (testutil.LockHost).
+const hostLock = "/run/lock/natkit-test.lock"
+
 // lockHost keeps tests away that change a value of the whole host: one that lowers nf_conntrack_max for a second has the
 // kernel evict the entries of a benchmark (early_drop).
 func lockHost(ctx context.Context) (io.Closer, error) {
-	f, err := os.OpenFile(testutil.HostLock, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(hostLock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the host for a benchmark: %w", err)
 	}
@@ -81,7 +83,7 @@ func lockHost(ctx context.Context) (io.Closer, error) {
 			return f, nil
 		}
 		if !said {
-			progress("waiting for a test that changes values of the host, or a benchmark (%s)", testutil.HostLock)
+			progress("waiting for a test that changes values of the host, or a benchmark (%s)", hostLock)
 		}
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = wait(ctx, time.Second/5)
