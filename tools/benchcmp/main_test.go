@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
 
