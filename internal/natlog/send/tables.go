@@ -43,11 +43,11 @@ func NewTables(o store.Options, kernel string, now func() time.Time) (*Tables, e
 	return &Tables{o: o, kernel: kernel, now: now}, nil
 }
 
-// Send takes rows. Records of what was lost, and connections whose source was not translated, are none.
+// Send takes rows. Records of what was lost are none.
 func (t *Tables) Send(ctx context.Context, records []natlog.Record) (int, error) {
 	for i := range records {
 		r := &records[i]
-		if !r.IsSession() || !r.NAT.IsValid() {
+		if !r.IsSession() {
 			continue
 		}
 		if err := t.begin(ctx); err != nil {
@@ -87,10 +87,17 @@ func (t *Tables) commit() error {
 }
 
 func (t *Tables) row(r *natlog.Record) table.NATLog {
+	given := r.NAT
+	if !given.IsValid() { // others see the client's own
+		given = r.Src
+	}
 	row := table.NATLog{Head: table.Head{Node: t.o.Node, Kernel: t.kernel, Netns: r.Netns, Time: table.TimeOf(r.Time)},
 		Event: string(r.Kind), Protocol: nat.ProtocolName(r.Protocol), Src: r.Src.Addr().String(), Sport: int32(r.Src.Port()),
-		NATAddress: r.NAT.Addr().String(), NATPort: int32(r.NAT.Port()), NATPortLast: int32(r.NAT.Port()),
+		NATAddress: given.Addr().String(), NATPort: int32(given.Port()), NATPortLast: int32(given.Port()),
 		Dst: r.Dst.Addr().String(), Dport: int32(r.Dst.Port()), Started: table.TimeOf(r.Started), Ended: table.TimeOf(r.Ended)}
+	if r.Server.IsValid() {
+		row.Server, row.ServerPort = r.Server.Addr().String(), int32(r.Server.Port())
+	}
 	return row
 }
 
