@@ -118,8 +118,8 @@ func (w *windows) packages() {
 	}
 }
 
-// kernelPackages are natkit's on Windows whose tests need Linux.
-var kernelPackages = regexp.MustCompile(`/internal/(cli|collect|conntrack/dump|netns)$`)
+// kernelPackages are natkit's on Windows whose tests need Linux: its kernel, or its files (/dev/full, /etc).
+var kernelPackages = regexp.MustCompile(`/internal/(cli|collect|conntrack/dump|netns|permit|table/store)$`)
 
 const (
 	twoConnections = `tcp      6 431999 ESTABLISHED src=198.18.0.2 dst=198.18.1.1 sport=4000 dport=443 src=198.18.1.1 dst=198.18.2.1 sport=443 dport=4000 [ASSURED] mark=0 use=1
