@@ -25,9 +25,9 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, known := info.VerifiedInstructions() // since Linux 5.16
+		n, known := info.VerifiedInstructions()
 		if !known || n == 0 {
-			t.Fatalf("the kernel does not report the number of verified instructions (%d)", n)
+			t.Skip("before Linux 5.16 the kernel does not report the number of verified instructions; it took the programs")
 		}
 		t.Logf("%s: %d", tr.source, n)
 		if n > most {
