@@ -367,10 +367,14 @@ func (g *gatewayLog) reopen(files []*send.File) (stop func()) {
 
 // end flushes, and says what became of the records.
 func (g *gatewayLog) end(outlets []*send.Outlet, lost uint64, err error) error {
+	unsaid := uint64(0)
 	for i, o := range outlets {
 		tally, closeErr := o.Close(g.flush)
 		err = errors.Join(err, closeErr)
 		text := fmt.Sprintf("%s: %s, %s delivered", g.to[i], units.Plural(int64(tally.Records), "record", "records"), units.Count(int64(tally.Delivered)))
+		if tally.Omitted > 0 {
+			text += fmt.Sprintf(", %s have no row", units.Count(int64(tally.Omitted)))
+		}
 		if tally.Lost > 0 {
 			text += fmt.Sprintf(", %s lost", units.Count(int64(tally.Lost)))
 		}
@@ -378,14 +382,26 @@ func (g *gatewayLog) end(outlets []*send.Outlet, lost uint64, err error) error {
 			text += fmt.Sprintf(", %s wait in the spool for the next run", units.Bytes(tally.Waiting))
 		}
 		g.env.note("%s", text)
-		lost += tally.Lost
+		lost, unsaid = lost+tally.Lost, unsaid+tally.Unsaid
 	}
-	switch {
-	case err != nil:
+	if lost == 0 {
 		return err
-	case lost > 0:
-		g.env.fail(fmt.Errorf("%s lost: the log has a line where they are missing", units.Plural(int64(lost), "record was", "records were")))
-		return errIncomplete
 	}
-	return nil
+	if err != nil {
+		g.env.fail(err)
+	}
+	g.env.fail(errors.New(saidLost(lost, unsaid)))
+	return errIncomplete
+}
+
+// saidLost says of how many records that were lost the log says so.
+func saidLost(lost, unsaid uint64) string {
+	text := units.Plural(int64(lost), "record was", "records were") + " lost: "
+	switch {
+	case unsaid == 0:
+		return text + "the log has a line where they are missing"
+	case unsaid >= lost:
+		return text + "the log does not say so, as they are the last"
+	}
+	return text + fmt.Sprintf("the log has a line where they are missing, but for the last %s", units.Count(int64(unsaid)))
 }
