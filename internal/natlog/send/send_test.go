@@ -651,3 +651,36 @@ func TestTablesAreWrittenAgain(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 }
+
+// TestAFileOnAFullDisk: the lines that had room are there once, whole ones alone, also where somebody makes the file shorter.
+func TestAFileOnAFullDisk(t *testing.T) {
+	path := testutil.SmallDisk(t, "64k") + "nat.jsonl"
+	f, err := NewFile(path, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewFile(path, 0, 0); !errors.Is(err, errHeld) {
+		t.Errorf("a second log: %v", err)
+	}
+	all := records(0, 1000)
+	sent, err := f.Send(t.Context(), all)
+	if err == nil || sent == 0 || sent == len(all) || lines(t, path) != sent {
+		t.Fatalf("%d sent, %d lines, %v", sent, lines(t, path), err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	again, err := f.Send(t.Context(), all)
+	if err == nil || again != sent || lines(t, path) != sent {
+		t.Fatalf("%d sent, %d lines, %v", again, lines(t, path), err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Send(t.Context(), all[:10]); n != 10 || err != nil || lines(t, path) != 10 {
+		t.Errorf("%d sent, %d lines, %v", n, lines(t, path), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
