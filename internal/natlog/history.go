@@ -3,6 +3,7 @@ package natlog
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -71,8 +72,16 @@ type History struct {
 	Tables bool
 }
 
-// place is where records are from.
+// place is where records are from. A namespace without a name has another number after each boot, and none in logs of an
+// earlier natkit: those of a host are one.
 type place struct{ node, netns string }
+
+func (r *Record) place() place {
+	if strings.Trim(r.Netns, "0123456789") == "" {
+		return place{r.Node, ""}
+	}
+	return place{r.Node, r.Netns}
+}
 
 // runs are those of a place.
 type runs struct {
@@ -104,10 +113,10 @@ func (h *History) Add(r *Record) {
 	if r.Time.After(h.Last) {
 		h.Last = r.Time
 	}
-	of := h.places[place{r.Node, r.Netns}]
+	of := h.places[r.place()]
 	if of == nil {
 		of = &runs{}
-		h.places[place{r.Node, r.Netns}] = of
+		h.places[r.place()] = of
 	}
 	of.add(r)
 	switch {
@@ -215,7 +224,7 @@ func (h *History) free(one *Held) {
 	key := one.outside()
 	since := one.Since
 	if since.IsZero() {
-		since = h.places[place{one.Node, one.Netns}].all[one.to-1].from
+		since = h.places[one.place()].all[one.to-1].from
 	}
 	if i, known := h.using[key]; known {
 		before := &h.held[i]
@@ -245,7 +254,7 @@ func (r *Record) outside() session {
 func (h *History) Held() (all []Held) {
 	for i := range h.held {
 		one := h.held[i]
-		of := h.places[place{one.Node, one.Netns}]
+		of := h.places[one.place()]
 		if !h.at.IsZero() {
 			if !one.holds(of, h.at) {
 				continue
@@ -370,7 +379,7 @@ func (h *History) Gaps() (n int, from, to time.Time) {
 
 // GapAfter is the first time without the log after the start of one that is in doubt for it.
 func (h *History) GapAfter(one *Held) (from, to time.Time) {
-	of := h.places[place{one.Node, one.Netns}]
+	of := h.places[one.place()]
 	if one.from == 0 {
 		return from, to
 	}

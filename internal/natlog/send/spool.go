@@ -99,7 +99,10 @@ func (s *Spool) open() error {
 		return err
 	}
 	if s.lock, err = disk.TryLock(filepath.Join(s.dir, lockName)); err != nil {
-		return errors.Join(errSpoolHeld, err)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return errSpoolHeld
+		}
+		return err
 	}
 	if err := s.list(); err != nil {
 		return err
