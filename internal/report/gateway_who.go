@@ -77,8 +77,8 @@ type WhoSource struct {
 	Files int        `json:"files,omitempty"`
 	From  *time.Time `json:"from,omitempty"`
 	To    *time.Time `json:"to,omitempty"`
-	Lost uint64     `json:"lost,omitempty"`
-	More int        `json:"more,omitempty"`
+	Lost  uint64     `json:"lost,omitempty"`
+	More  int        `json:"more,omitempty"`
 	// Doubt is why it cannot answer for sure (natlog.Doubt, and no-log and unknown-addresses), GapFrom and GapTo the times
 	// that the log has around one that it lacks. Gaps is how many it has.
 	Doubt   string     `json:"doubt,omitempty"`
