@@ -180,6 +180,9 @@ func (h *History) add(r *Record, in int) {
 	key := r.session()
 	if r.Kind == Start {
 		since := r.Time.Add(-r.Within)
+		if i, known := h.ended[key]; known && h.held[i].Since.Equal(since) {
+			return
+		}
 		for _, i := range h.open[key] {
 			if h.held[i].Since.Equal(since) {
 				return

@@ -373,6 +373,7 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		"an end that is missing":       {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
 		"the gap of another host":      {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
 		"a number after a boot":        {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
+		"delivered twice":              {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
 		"its begin is not in the log":  {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
 		"rows with start and end":      {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
 		"rows without an end":          {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
