@@ -196,6 +196,9 @@ func slot(written uint64, p position) []byte {
 // readPosition reads the file; without a whole slot all is delivered again.
 func (s *Spool) readPosition() (err error) {
 	path := filepath.Join(s.dir, positionName)
+	if err := permit.File(path); err != nil {
+		return err
+	}
 	if s.noted, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
 		return err
 	}
