@@ -132,7 +132,7 @@ func TestWhatFindsNoRoomInMemoryIsSaid(t *testing.T) {
 func TestTheEndDoesNotWaitForever(t *testing.T) {
 	o := NewOutlet(&receiver{refuse: true}, Options{Name: "x", Lost: lost, retry: time.Millisecond})
 	o.Put(records(0, 10))
-	if tally, err := o.Close(10 * time.Millisecond); err != nil || tally.Lost != 10 {
+	if tally, err := o.Close(10 * time.Millisecond); err != nil || tally.Lost != 10 || tally.Unsaid != 10 {
 		t.Errorf("%+v, %v", tally, err)
 	}
 	dir := t.TempDir()
