@@ -11,7 +11,7 @@
 WITH uses AS (
   SELECT node, netns, src, sport, nat_address, nat_port, dst, dport, started, max(ended) AS end_logged
   FROM nat_log
-  WHERE event <> 'block' AND protocol = 'tcp' AND started IS NOT NULL AND dst IS NOT NULL
+  WHERE event <> 'block' AND protocol = 'tcp' AND started IS NOT NULL AND dst IS NOT NULL AND nat_address <> src
     AND time >= moment(:from) AND time < moment(:to)
     AND (:address = '' OR nat_address = :address)
   GROUP BY node, netns, src, sport, nat_address, nat_port, dst, dport, started

@@ -178,7 +178,7 @@ func (d *doctorVerb) runFleet(ctx context.Context, n *nodes) error {
 		return usagef("--of selects a host of one input, and there are %d", len(n.sources))
 	}
 	if d.table != nil {
-		return usagef("--output parquet takes the recordings of one node, and there are %d", len(n.sources))
+		return usagef("--output parquet takes the recordings of one node, and there are %d: run it once for each, with --node", len(n.sources))
 	}
 	toStdout, err := d.pages.check(d.env)
 	if err != nil {

@@ -148,7 +148,7 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) (err error) {
 	case err != nil:
 		return err
 	case asTable && isPair:
-		return usagef("--output parquet and a second capture are mutually exclusive")
+		return usagef("--output parquet and a second capture are mutually exclusive: run it once for each, with --node")
 	case asTable && v.tables.several() != nil:
 		return v.tables.several()
 	}

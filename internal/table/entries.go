@@ -29,10 +29,17 @@ const (
 // Row is that of an entry, and holds nothing of it.
 func (r *EntryRows) Row(e *conntrack.Entry) Entry {
 	row := Entry{Head: r.Head, Family: "ipv4", Protocol: nat.ProtocolName(e.Orig.Proto), State: e.StateName(), Zone: int32(e.Zone),
-		Src: r.address(e.Orig.Src), Dst: r.address(e.Orig.Dst), ReplySrc: r.address(e.Reply.Src), ReplyDst: r.address(e.Reply.Dst),
+		Src: r.address(e.Orig.Src), Dst: r.address(e.Orig.Dst),
 		SNAT: e.IsSNAT(), DNAT: e.IsDNAT(), Assured: e.Status.Has(conntrack.Assured), Replied: e.Status.Has(conntrack.SeenReply)}
 	if e.Family == unix.AF_INET6 {
 		row.Family = "ipv6"
+	}
+	row.ReplySrc, row.ReplyDst = row.Dst, row.Src
+	if e.Reply.Src != e.Orig.Dst {
+		row.ReplySrc = r.address(e.Reply.Src)
+	}
+	if e.Reply.Dst != e.Orig.Src {
+		row.ReplyDst = r.address(e.Reply.Dst)
 	}
 	row.Sport, row.Dport = portsOf(&e.Orig)
 	row.ReplySport, row.ReplyDport = portsOf(&e.Reply)

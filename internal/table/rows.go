@@ -1,11 +1,14 @@
 package table
 
+// How a column is encoded, by its tag: few different values as a dictionary (dict), ports and times, which have many, by
+// the bits of their differences (delta), which all three engines read. A counter of bytes is left as it is.
+
 // Head is what every row begins with.
 type Head struct {
 	Node   string `parquet:"node,dict" doc:"name of the host, or what --node says"`
 	Kernel string `parquet:"kernel,optional,dict" doc:"release of the kernel that was observed"`
 	Netns  string `parquet:"netns,optional,dict" doc:"name of the network namespace, else its inode"`
-	Time   Time   `parquet:"time,timestamp(microsecond)" doc:"when it was observed; a partition has those of one day (UTC)"`
+	Time   Time   `parquet:"time,delta,timestamp(microsecond)" doc:"when it was observed; a partition has those of one day (UTC)"`
 }
 
 // When is the time of the row.
@@ -17,31 +20,31 @@ type Entry struct {
 	Family       string `parquet:"family,dict" doc:"ipv4 or ipv6"`
 	Protocol     string `parquet:"protocol,dict" doc:"tcp, udp, icmp, …; the number of one without a name"`
 	State        string `parquet:"state,optional,dict" doc:"state of TCP, SCTP or DCCP, as conntrack(8) names it"`
-	Zone         int32  `parquet:"zone" doc:"conntrack zone of the original direction; 0 is the default one"`
-	Mark         *int64 `parquet:"mark,optional" doc:"connection mark; null on a kernel without marks"`
+	Zone         int32  `parquet:"zone,dict" doc:"conntrack zone of the original direction; 0 is the default one"`
+	Mark         *int64 `parquet:"mark,optional,dict" doc:"connection mark; null on a kernel without marks"`
 	Src          string `parquet:"src,dict" doc:"source of the first packet"`
-	Sport        int32  `parquet:"sport,optional" doc:"its port; of ICMP the identifier"`
+	Sport        int32  `parquet:"sport,optional,delta" doc:"its port; of ICMP the identifier"`
 	Dst          string `parquet:"dst,dict" doc:"destination of the first packet"`
-	Dport        int32  `parquet:"dport,optional" doc:"its port"`
+	Dport        int32  `parquet:"dport,optional,dict" doc:"its port"`
 	ReplySrc     string `parquet:"reply_src,dict" doc:"source of an answer where it comes in"`
-	ReplySport   int32  `parquet:"reply_sport,optional" doc:"its port"`
+	ReplySport   int32  `parquet:"reply_sport,optional,dict" doc:"its port"`
 	ReplyDst     string `parquet:"reply_dst,dict" doc:"destination of an answer where it comes in"`
-	ReplyDport   int32  `parquet:"reply_dport,optional" doc:"its port; of ICMP the identifier"`
+	ReplyDport   int32  `parquet:"reply_dport,optional,delta" doc:"its port; of ICMP the identifier"`
 	SNAT         bool   `parquet:"snat" doc:"whether the source is translated"`
 	DNAT         bool   `parquet:"dnat" doc:"whether the destination is translated"`
 	NATAddress   string `parquet:"nat_address,optional,dict" doc:"address that the source becomes (reply_dst); null where it is not translated"`
-	NATPort      int32  `parquet:"nat_port,optional" doc:"port that the source becomes (reply_dport); null where it is not translated"`
+	NATPort      int32  `parquet:"nat_port,optional,delta" doc:"port that the source becomes (reply_dport); null where it is not translated"`
 	Server       string `parquet:"server,dict" doc:"where it really goes (reply_src)"`
-	ServerPort   int32  `parquet:"server_port,optional" doc:"its port (reply_sport)"`
-	OrigPackets  *int64 `parquet:"orig_packets,optional" unit:"packets" doc:"from the client; null without net.netfilter.nf_conntrack_acct"`
+	ServerPort   int32  `parquet:"server_port,optional,dict" doc:"its port (reply_sport)"`
+	OrigPackets  *int64 `parquet:"orig_packets,optional,dict" unit:"packets" doc:"from the client; null without net.netfilter.nf_conntrack_acct"`
 	OrigBytes    *int64 `parquet:"orig_bytes,optional" unit:"bytes" doc:"from the client, headers of IP included"`
-	ReplyPackets *int64 `parquet:"reply_packets,optional" unit:"packets" doc:"to the client"`
+	ReplyPackets *int64 `parquet:"reply_packets,optional,dict" unit:"packets" doc:"to the client"`
 	ReplyBytes   *int64 `parquet:"reply_bytes,optional" unit:"bytes" doc:"to the client"`
-	TimeoutS     *int64 `parquet:"timeout_s,optional" unit:"s" doc:"until the entry expires if no packet comes; null of an offloaded one"`
-	IdleS        *int64 `parquet:"idle_s,optional" unit:"s" doc:"since the last packet: the timeout of its state less timeout_s; null where that timeout is not known"`
+	TimeoutS     *int64 `parquet:"timeout_s,optional,dict" unit:"s" doc:"until the entry expires if no packet comes; null of an offloaded one"`
+	IdleS        *int64 `parquet:"idle_s,optional,dict" unit:"s" doc:"since the last packet: the timeout of its state less timeout_s; null where that timeout is not known"`
 	Assured      bool   `parquet:"assured" doc:"whether it is spared when the table is full"`
 	Replied      bool   `parquet:"replied" doc:"whether an answer was seen"`
-	Started      Time   `parquet:"started,optional,timestamp(microsecond)" doc:"when it was made; null without net.netfilter.nf_conntrack_timestamp"`
+	Started      Time   `parquet:"started,optional,delta,timestamp(microsecond)" doc:"when it was made; null without net.netfilter.nf_conntrack_timestamp"`
 }
 
 // NATLog is who had which address and ports of a NAT.
@@ -50,14 +53,16 @@ type NATLog struct {
 	Event       string `parquet:"event,dict" doc:"start, end, or block: ports given by a rule"`
 	Protocol    string `parquet:"protocol,optional,dict" doc:"tcp, udp, icmp, …; null of a block for all"`
 	Src         string `parquet:"src,dict" doc:"who had it: the address before translation"`
-	Sport       int32  `parquet:"sport,optional" doc:"port before translation; null of a block"`
-	NATAddress  string `parquet:"nat_address,dict" doc:"address after translation"`
-	NATPort     int32  `parquet:"nat_port,optional" doc:"port after translation; the first one of a block"`
-	NATPortLast int32  `parquet:"nat_port_last,optional" doc:"the last port of a block; of one connection the same as nat_port"`
+	Sport       int32  `parquet:"sport,optional,delta" doc:"port before translation; null of a block"`
+	NATAddress  string `parquet:"nat_address,dict" doc:"address after translation; src where the destination alone is translated"`
+	NATPort     int32  `parquet:"nat_port,optional,delta" doc:"port after translation; the first one of a block"`
+	NATPortLast int32  `parquet:"nat_port_last,optional,delta" doc:"the last port of a block; of one connection the same as nat_port"`
 	Dst         string `parquet:"dst,optional,dict" doc:"destination, as the client names it; null of a block"`
-	Dport       int32  `parquet:"dport,optional" doc:"its port"`
-	Started     Time   `parquet:"started,optional,timestamp(microsecond)" doc:"when it began; null where that was not seen"`
-	Ended       Time   `parquet:"ended,optional,timestamp(microsecond)" doc:"when it ended; null of one that goes on"`
+	Dport       int32  `parquet:"dport,optional,dict" doc:"its port"`
+	Server      string `parquet:"server,optional,dict" doc:"who answers, where the destination was translated; else null"`
+	ServerPort  int32  `parquet:"server_port,optional,dict" doc:"its port"`
+	Started     Time   `parquet:"started,optional,delta,timestamp(microsecond)" doc:"when it began; null where that was not seen"`
+	Ended       Time   `parquet:"ended,optional,delta,timestamp(microsecond)" doc:"when it ended; null of one that goes on"`
 }
 
 // Connection is a TCP connection in a capture.

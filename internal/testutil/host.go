@@ -29,7 +29,7 @@ func ShareHost(t testing.TB) {
 
 func lockHost(t testing.TB, how int) {
 	t.Helper()
-	f, err := os.OpenFile(hostLock, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(HostLock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatalf("lock the host for a test: %v", err)
 	}
@@ -50,10 +50,10 @@ func lockHost(t testing.TB, how int) {
 	}
 }
 
-// Files of all test processes of the machine; scripts/test reads the second one, too. What
+// Files of all test processes of the machine; benchmarks take the lock, too, and scripts/test reads the second one. What
 // that says root writes, so that only root may write it.
 const (
-	hostLock  = "/run/lock/natkit-test.lock"
+	HostLock  = "/run/lock/natkit-test.lock"
 	hostNotes = "/run/natkit-test.values" // a file and its value on each line, while a test has the lock
 )
 

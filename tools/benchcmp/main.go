@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,6 +15,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/tools/bench"
@@ -23,7 +27,7 @@ import (
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, connectSuite, connectPacketSuite, holdSuite, packetsSuite, planesSuite, mappingsSuite, partsSuite, bulkSuite,
 	rfc9693Suite,
-	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, textsSuite, fleetSuite, doctorWatchSuite, recordSuite, rulesSuite, portsSuite, topSuite, natLogSuite, scrapeSuite, pcapSuite, simulateSuite, planSuite, gatewaySuite, pairsSuite, backendsSuite}
+	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, textsSuite, fleetSuite, doctorWatchSuite, tablesSuite, recordSuite, rulesSuite, portsSuite, topSuite, natLogSuite, scrapeSuite, pcapSuite, simulateSuite, planSuite, gatewaySuite, pairsSuite, backendsSuite}
 
 func init() { apply.Init(nil) }
 
@@ -55,7 +59,39 @@ func run(ctx context.Context) error {
 	if *list {
 		return printList(os.Stdout, chosen)
 	}
+	lock, err := lockHost(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	return take(ctx, chosen, *rounds, *doc)
+}
+
+// hostLock is what tests lock that change a value of the host (testutil.LockHost).
+const hostLock = "/run/lock/natkit-test.lock"
+
+// lockHost keeps tests away that change a value of the whole host: one that lowers nf_conntrack_max for a second has the
+// kernel evict the entries of a benchmark (early_drop).
+func lockHost(ctx context.Context) (io.Closer, error) {
+	f, err := os.OpenFile(hostLock, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the host for a benchmark: %w", err)
+	}
+	for said := false; ; said = true {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !said {
+			progress("waiting for a test that changes values of the host, or a benchmark (%s)", hostLock)
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = wait(ctx, time.Second/5)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock the host for a benchmark: %w", err), f.Close())
+		}
+	}
 }
 
 // choose makes the named suites, or all.

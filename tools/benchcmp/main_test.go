@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -143,5 +144,12 @@ func TestTakeEndsWhenInterrupted(t *testing.T) {
 	}
 	if err := take(ctx, []bench.Suite{first, counting("second", 0)}, 0, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted after the first of two: got %v", err)
+	}
+}
+
+// Benchmarks and tests keep one another away by the same file.
+func TestHostLock(t *testing.T) {
+	if hostLock != testutil.HostLock {
+		t.Errorf("benchmarks lock %s, tests lock %s", hostLock, testutil.HostLock)
 	}
 }

@@ -54,9 +54,13 @@ func (t *table) close() error {
 // fill makes manyEntries entries.
 func (t *table) fill(ctx context.Context) error { return t.add(ctx, 0, manyEntries) }
 
-// add makes entries of the mix, starting with number first, until the table has entries.
+// add makes entries of the usual mix, starting with number first, until the table has entries.
 func (t *table) add(ctx context.Context, first, entries int64) error {
-	mix, err := lab.FindMix(lab.DefaultMix)
+	return t.addMix(ctx, lab.DefaultMix, first, entries)
+}
+
+func (t *table) addMix(ctx context.Context, name string, first, entries int64) error {
+	mix, err := lab.FindMix(name)
 	if err == nil {
 		_, err = build.InsertFill(ctx, t.ns, mix.Filler(0, lab.FillMark), first, entries, nil)
 	}

@@ -209,6 +209,10 @@ func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int
 	if err != nil {
 		return err
 	}
+	lostBefore, err := readLosses(o.gateway, o.planes.server)
+	if err != nil {
+		return err
+	}
 	began := cpuTime()
 	r, err := pktgen.Run(ctx, cfg, from, nil, nil)
 	if err != nil {
@@ -223,8 +227,16 @@ func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int
 	if err != nil {
 		return err
 	}
-	sum.sent, sum.arrived, sum.seconds = sum.sent+r.Sent, sum.arrived+int64(after-before), sum.seconds+r.Seconds
-	sum.missing += max(0, int64(share*(part+1))-there.Entries)
+	arrived, missing := int64(after-before), max(0, int64(share*(part+1))-there.Entries)
+	if arrived != r.Sent || missing > 0 {
+		lost, err := readLosses(o.gateway, o.planes.server)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "of %d packets %d arrived and %d have no entry: lost %s\n", r.Sent, arrived, missing, lost.since(lostBefore))
+	}
+	sum.sent, sum.arrived, sum.seconds = sum.sent+r.Sent, sum.arrived+arrived, sum.seconds+r.Seconds
+	sum.missing += missing
 	return nil
 }
 

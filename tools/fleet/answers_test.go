@@ -182,7 +182,7 @@ func (t Tables) who(address string, port int32, protocol, at string, slackS int6
 func (t Tables) reused(from, to string, timeWaitS int64) (answer []row) {
 	var rows []table.NATLog
 	for _, r := range t.Log {
-		if r.Event != "block" && r.Protocol == "tcp" && r.Started != 0 && r.Dst != "" && r.Time >= moment(from) && r.Time < moment(to) {
+		if r.Event != "block" && r.Protocol == "tcp" && r.Started != 0 && r.Dst != "" && r.NATAddress != r.Src && r.Time >= moment(from) && r.Time < moment(to) {
 			rows = append(rows, r)
 		}
 	}

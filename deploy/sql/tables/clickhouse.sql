@@ -15,6 +15,8 @@ CREATE TABLE IF NOT EXISTS nat_log (
   nat_port_last Nullable(Int32),
   dst Nullable(String),
   dport Nullable(Int32),
+  server Nullable(String),
+  server_port Nullable(Int32),
   started Nullable(DateTime64(6, 'UTC')),
   ended Nullable(DateTime64(6, 'UTC'))
 )

@@ -209,7 +209,7 @@ func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Re
 		read, err := reader.Read(batch)
 		for i := range batch[:read] {
 			row := &batch[i]
-			if n++; n > 1 && row.Src != text && row.NATAddress != text && row.Dst != text {
+			if n++; n > 1 && row.Src != text && row.NATAddress != text && row.Dst != text && row.Server != text {
 				passed = row
 				continue
 			}
@@ -248,6 +248,9 @@ func recordOf(row *table.NATLog) (r natlog.Record, ok bool) {
 	}
 	protocol, err := nat.ParseProtocol(row.Protocol)
 	r = natlog.Record{Kind: natlog.Kind(row.Event), Time: at(row.Time), Node: row.Node, Netns: row.Netns, Protocol: protocol,
-		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Started: at(row.Started), Ended: at(row.Ended)}
+		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Server: end(row.Server, row.ServerPort), Started: at(row.Started), Ended: at(row.Ended)}
+	if r.NAT == r.Src { // the destination alone is translated
+		r.NAT = netip.AddrPort{}
+	}
 	return r, err == nil && r.IsSession() && r.Src.IsValid()
 }

@@ -684,3 +684,27 @@ func TestAFileOnAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A connection of which the destination alone is translated comes back as it was.
+func TestTablesOfDestination(t *testing.T) {
+	dir := t.TempDir()
+	out, err := NewTables(store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return noon })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := natlog.Record{Kind: natlog.Start, Time: noon, Node: "gw", Protocol: 6, Started: noon,
+		Src: netip.MustParseAddrPort("198.18.0.2:40000"), Dst: netip.MustParseAddrPort("203.0.113.80:443"), Server: netip.MustParseAddrPort("10.0.0.9:8443")}
+	if _, err := out.Send(t.Context(), []natlog.Record{want}); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []natlog.Record
+	if _, err := files.Read(t.Context(), dir, want.Src.Addr(), func(r *natlog.Record) { got = append(got, *r) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

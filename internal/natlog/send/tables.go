@@ -69,9 +69,8 @@ func (t *Tables) Send(ctx context.Context, records []natlog.Record) (int, error)
 	return len(records), nil
 }
 
-// hasRow reports whether the table has a row for a record: not for what was lost and for begin and stop, nor for connections
-// whose source was not translated.
-func hasRow(r *natlog.Record) bool { return r.IsSession() && r.NAT.IsValid() }
+// hasRow reports whether the table has a row for a record: not for what was lost and for begin and stop.
+func hasRow(r *natlog.Record) bool { return r.IsSession() }
 
 // Kept are the records that are taken and in no file yet.
 func (t *Tables) Kept() int { return len(t.kept) }
@@ -108,10 +107,17 @@ func (t *Tables) Flush(ctx context.Context) error {
 }
 
 func (t *Tables) row(r *natlog.Record) table.NATLog {
+	given := r.NAT
+	if !given.IsValid() { // others see the client's own
+		given = r.Src
+	}
 	row := table.NATLog{Head: table.Head{Node: t.o.Node, Kernel: t.kernel, Netns: r.Netns, Time: table.TimeOf(r.Time)},
 		Event: string(r.Kind), Protocol: nat.ProtocolName(r.Protocol), Src: r.Src.Addr().String(), Sport: int32(r.Src.Port()),
-		NATAddress: r.NAT.Addr().String(), NATPort: int32(r.NAT.Port()), NATPortLast: int32(r.NAT.Port()),
+		NATAddress: given.Addr().String(), NATPort: int32(given.Port()), NATPortLast: int32(given.Port()),
 		Dst: r.Dst.Addr().String(), Dport: int32(r.Dst.Port()), Started: table.TimeOf(r.Started), Ended: table.TimeOf(r.Ended)}
+	if r.Server.IsValid() {
+		row.Server, row.ServerPort = r.Server.Addr().String(), int32(r.Server.Port())
+	}
 	return row
 }
 
