@@ -1,9 +1,9 @@
 -- Which services' answered share fell?
 -- reads: services
--- :time = '2026-11-30 12:00:00'       before and after this, UTC
--- :window_s = 3600                    how long before and after
--- :fell = 0.05                        by how much at least
--- :least = 20                         attempts in each window at least
+-- :time = last-noon                    before and after this, UTC
+-- :window_s = 3600                     how long before and after
+-- :fell = 0.05                         by how much at least
+-- :least = 20                          attempts in each window at least
 WITH heard AS (
   SELECT node, netns, protocol, address, port, target, target_port, nat_address, time, max(attempts) AS attempts,
     max(answered) AS answered

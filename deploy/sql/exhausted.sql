@@ -1,9 +1,9 @@
 -- Which destination exhausts which pool of ports?
 -- reads: entries
--- :from = '2026-11-30 00:00:00'       tables read from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :ports = 64512                      ports of a translated address (1024-65535)
--- :share = 0.5                        of them in use towards one destination at least
+-- :from = last-day                     tables read from here, UTC
+-- :to = last-day                       … to before here
+-- :ports = 64512                       ports of a translated address (1024-65535)
+-- :share = 0.5                         of them in use towards one destination at least
 --
 -- A port is free for one destination while it is used for another: what counts is address, protocol and destination.
 -- Each line is the reading with the most ports; "time_wait" of them only wait.

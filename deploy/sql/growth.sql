@@ -1,8 +1,8 @@
 -- Which nodes' tables grow to their limit, and when do they get there?
 -- reads: samples
--- :from = '2026-11-30 00:00:00'       samples from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :hours = 168                        those that are full within so many hours
+-- :from = last-day                     samples from here, UTC
+-- :to = last-day                       … to before here
+-- :hours = 168                         those that are full within so many hours
 --
 -- "per_hour" is the slope of the straight line through all samples (least squares).
 WITH readings AS (

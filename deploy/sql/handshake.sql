@@ -1,10 +1,10 @@
 -- How long does a handshake take, by service and node?
 -- reads: services
--- :from = '2026-11-30 00:00:00'       from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :least = 20                         answered attempts of a node at least
--- :slower = 0                         only nodes with so many times the service's median
--- :top = 50                           so many
+-- :from = last-day                     from here, UTC
+-- :to = last-day                       … to before here
+-- :least = 20                          answered attempts of a node at least
+-- :slower = 0                          only nodes with so many times the service's median
+-- :top = 50                            so many
 --
 -- "handshake_us" is the mean of the intervals' means, weighted by what was answered; "worst_us" the worst interval's.
 -- "median_us" is that of the service's nodes: a node far above it is on a way of its own to the servers.

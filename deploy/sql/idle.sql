@@ -1,8 +1,8 @@
 -- Which entries have been idle longest?
 -- reads: entries
--- :from = '2026-11-30 00:00:00'       tables read from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here; of each node its last reading in that time
--- :top = 20                           so many
+-- :from = last-day                     tables read from here, UTC
+-- :to = last-day                       … to before here; of each node its last reading in that time
+-- :top = 20                            so many
 WITH latest AS (
   SELECT node, coalesce(netns, '') AS namespace, max(time) AS last
   FROM entries

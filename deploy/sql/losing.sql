@@ -1,7 +1,7 @@
 -- Which nodes lose new connections, and since when?
 -- reads: samples
--- :from = '2026-11-30 00:00:00'       samples from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
+-- :from = last-day                     samples from here, UTC
+-- :to = last-day                       … to before here
 --
 -- Lost is what conntrack counted as drop and insert_failed. "since" is the last sample before the last bout of
 -- losses, "until" the last sample with one; "now" says whether it was the node's last sample too.

@@ -1,9 +1,9 @@
 -- Which ports of a NAT address were given again within TIME_WAIT, on one node or across nodes?
 -- reads: nat_log
--- :from = '2026-11-30 00:00:00'       log from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :address = ''                       one translated address; empty: all
--- :time_wait_s = 60                   how long the server remembers the old connection
+-- :from = last-day                     log from here, UTC
+-- :to = last-day                       … to before here
+-- :address = ''                        one translated address; empty: all
+-- :time_wait_s = 60                    how long the server remembers the old connection
 --
 -- A use counts if the one before it of the same translated address and port to the same destination ended less than
 -- :time_wait_s earlier. "overlaps" are those that began before the other's end: one address on two nodes, or

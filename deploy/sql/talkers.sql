@@ -1,8 +1,8 @@
 -- Which clients move the most bytes?
 -- reads: entries
--- :from = '2026-11-30 00:00:00'       tables read from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :top = 20                           so many
+-- :from = last-day                     tables read from here, UTC
+-- :to = last-day                       … to before here
+-- :top = 20                            so many
 --
 -- A connection that several readings have counts once, with its largest counters. "uncounted" are connections
 -- without counters (nf_conntrack_acct is 0 there).

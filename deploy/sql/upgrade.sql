@@ -1,8 +1,8 @@
 -- What did an upgrade of the kernel change?
 -- reads: samples services
--- :from = '2026-11-23 00:00:00'       upgrades from here, UTC
--- :to = '2026-12-01 00:00:00'         … to before here
--- :window_s = 43200                   what was so long before, and after
+-- :from = last-week                    upgrades from here, UTC
+-- :to = last-day                       … to before here
+-- :window_s = 43200                    what was so long before, and after
 --
 -- Of all nodes with the same two kernels together: connections lost in an hour (drop, insert_failed), entries,
 -- percent of attempts answered, the handshake's time. "worse" counts the nodes on which it got worse.

@@ -1,32 +1,34 @@
 -- Who used a translated address and port at a time?
 -- reads: nat_log
--- :address = '203.0.113.9'            the translated address
--- :port = 40001                       the translated port
--- :protocol = ''                      tcp, udp, …; empty: every one
--- :time = '2026-11-30 10:15:00'       when, UTC
--- :slack_s = 2                        how far clocks may be apart: nodes' own, and that of who asks
+-- :address = required                  the translated address
+-- :port = required                     the translated port
+-- :protocol = ''                       tcp, udp, …; empty: every one
+-- :time = required                     when, UTC
+-- :slack_s = 2                         how far clocks may be apart: nodes' own, and that of who asks
 --
 -- "sure" says what the answer rests on: 'log' the start and the end, 'no end' the start alone (it lasts, or the end
--- was lost), 'no start' the end alone, 'clock' only if a clock was wrong by up to :slack_s.
+-- was lost), 'no start' the end alone, 'clock' only if a clock was wrong by up to :slack_s, 'stepped' an end before the
+-- start: the clock was set back between them, and for a day around them it may have been any time but that between the two.
 WITH uses AS (
   SELECT node, netns, event = 'block' AS block, protocol, src, sport, nat_port, nat_port_last, dst, dport, started,
-    max(ended) AS end_logged
+    max(ended) AS end_logged, coalesce(max(ended) < started, false) AS stepped
   FROM nat_log
   WHERE nat_address = :address
     AND nat_port <= :port AND coalesce(nat_port_last, nat_port) >= :port
     AND (:protocol = '' OR protocol IS NULL OR protocol = :protocol)
-    AND (started IS NULL OR started <= later(moment(:time), :slack_s))
+    AND (started IS NULL OR started <= later(moment(:time), :slack_s) OR ended < started)
   GROUP BY node, netns, event = 'block', protocol, src, sport, nat_port, nat_port_last, dst, dport, started
 ),
 -- A port that a node gave again to the same destination was free by then, even if no end was logged.
 bounded AS (
   SELECT *, lead(started) OVER (
-      PARTITION BY node, netns, block, protocol, nat_port, nat_port_last, dst, dport
+      PARTITION BY node, netns, block, stepped, protocol, nat_port, nat_port_last, dst, dport
       ORDER BY started NULLS FIRST, src, sport NULLS FIRST) AS given_again
   FROM uses
 )
 SELECT node, netns, protocol, src, sport, dst, dport, started, coalesce(end_logged, given_again) AS ended,
   CASE
+    WHEN stepped THEN 'stepped'
     WHEN started > moment(:time) OR coalesce(end_logged, given_again) < moment(:time) THEN 'clock'
     WHEN end_logged IS NULL THEN 'no end'
     WHEN started IS NULL THEN 'no start'
@@ -34,6 +36,8 @@ SELECT node, netns, protocol, src, sport, dst, dport, started, coalesce(end_logg
   END AS sure
 FROM bounded
 WHERE coalesce(end_logged, given_again) IS NULL
-  OR coalesce(end_logged, given_again) >= later(moment(:time), -:slack_s)
+  OR NOT stepped AND coalesce(end_logged, given_again) >= later(moment(:time), -:slack_s)
+  OR stepped AND (started <= later(moment(:time), :slack_s) OR end_logged >= later(moment(:time), -:slack_s))
+    AND started >= later(moment(:time), -86400) AND end_logged <= later(moment(:time), 86400)
 ORDER BY started NULLS FIRST, node, netns NULLS FIRST, protocol NULLS FIRST, src, sport NULLS FIRST, dst NULLS FIRST,
   dport NULLS FIRST

@@ -69,6 +69,47 @@ func Monotonic() (now uint64, zero time.Time, err error) {
 	return uint64(ts.Nano()), time.Now().Add(-time.Duration(ts.Nano())), nil
 }
 
+// Clock tells the time of what the kernel times by its monotonic clock, by the wall clock of then: it follows that where it
+// is set.
+type Clock struct {
+	zero time.Time
+	read func() (zero time.Time, err error)
+}
+
+// leastStep is what a clock is set by at least: less may be the time between two readings.
+const leastStep = 100 * time.Millisecond
+
+// NewClock reads both clocks; read is for tests, nil for the host's.
+func NewClock(read func() (zero time.Time, err error)) (*Clock, error) {
+	if read == nil {
+		read = func() (time.Time, error) { _, zero, err := Monotonic(); return zero.Round(0), err }
+	}
+	zero, err := read()
+	return &Clock{zero, read}, err
+}
+
+// Time is the time of a reading of the monotonic clock.
+func (c *Clock) Time(ns uint64) time.Time { return c.zero.Add(time.Duration(ns)) }
+
+// Follow returns by how much the wall clock was set since the last call. A second reading has to agree: between the two clocks
+// of one the process may have waited.
+func (c *Clock) Follow() (step time.Duration, err error) {
+	first, err := c.read()
+	if err != nil || first.Sub(c.zero).Abs() < leastStep {
+		return 0, err
+	}
+	second, err := c.read()
+	if err != nil || first.Sub(second).Abs() >= leastStep {
+		return 0, err
+	}
+	step = second.Sub(c.zero)
+	if step.Abs() < leastStep {
+		return 0, nil
+	}
+	c.zero = second
+	return step, nil
+}
+
 // Address returns the address that a program copied from a packet with this EtherType; not valid
 // for others than IP and ARP.
 func Address(etherType uint16, words [4]uint32) netip.Addr {

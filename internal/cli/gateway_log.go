@@ -41,6 +41,9 @@ type gatewayLog struct {
 	keep      int
 	flush     time.Duration
 	node      string
+	s3        string
+	// place is the network namespace in the records.
+	place string
 }
 
 // Bounds and defaults of the log.
@@ -79,13 +82,18 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
   sudo natkit gateway log --to syslog+tcp://log.example.net:601 --spool /var/lib/natkit/nat-log
   sudo natkit gateway log --netns gw --to ipfix://198.51.100.7:4739 --ends-only`,
 	}
-	g.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error { return g.run(ctx, ns) })
+	g.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
+		if err := g.check(cmd); err != nil {
+			return err
+		}
+		return g.run(ctx, ns)
+	})
 	f := cmd.Flags()
 	to := &value{kind: repeatable, set: func(text string) error {
 		if err := checkOutput(text); err != nil {
 			return err
 		}
-		if slices.Contains(g.to, text) {
+		if slices.ContainsFunc(g.to, func(o string) bool { return onePath(o) == onePath(text) }) {
 			return errors.New("is given twice")
 		}
 		g.to = append(g.to, text)
@@ -107,9 +115,42 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 	f.Var(between(&g.keep, 1, mostKept), "keep", "how many renamed files stay with --rotate")
 	requires(cmd, "keep", "rotate")
 	f.Var(period(&g.flush, 0, time.Hour), "flush", "how long the end waits for receivers to take what they have not")
-	f.StringVar(&g.node, "node", "", "name of this host in the records (default: its host name)")
+	f.Var(into(&g.node, func(node string) (string, error) { return node, store.CheckNode(node) }), "node", "`NAME` of this host in the records (default: its host name)")
+	f.Var(into(&g.s3, notEmpty("a URL")), "s3-endpoint", "with --to parquet:s3://…: `URL` of the store (default AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then that of AWS)")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeWords(string(source.Auto), string(source.Trace), string(source.Table))})
 	return cmd
+}
+
+// onePath is a path in one form, or another output as it is.
+func onePath(to string) string {
+	if o, err := parseOutput(to); err != nil || o.kind != "file" {
+		return to
+	}
+	if path, err := filepath.Abs(to); err == nil {
+		return path
+	}
+	return filepath.Clean(to)
+}
+
+// check refuses flags that nothing would use.
+func (g *gatewayLog) check(cmd *cobra.Command) error {
+	kinds := map[string]bool{}
+	for _, to := range g.to {
+		o, _ := parseOutput(to)
+		kinds[o.kind] = true
+		if kind, _ := store.KindOf(o.address); o.kind == "parquet" && kind == store.ToS3 {
+			kinds["s3"] = true
+		}
+	}
+	switch {
+	case g.rotate > 0 && !kinds["file"]:
+		return usagef("--rotate requires --to PATH")
+	case g.s3 != "" && !kinds["s3"]:
+		return usagef("--s3-endpoint requires --to parquet:s3://BUCKET/PREFIX")
+	case cmd.Flags().Changed("every") && g.source == source.Trace:
+		return usagef("--every and --by trace are mutually exclusive: nothing is read at intervals")
+	}
+	return nil
 }
 
 func parseSpool(text string) (int64, error) {
@@ -204,9 +245,11 @@ func parseKafka(text string) (o output, err error) {
 
 func checkHostPort(text string) error {
 	host, port, err := net.SplitHostPort(text)
-	n, numErr := strconv.ParseUint(port, 10, 16)
-	if err != nil || host == "" || numErr != nil || n == 0 {
+	if err != nil || host == "" || port == "" {
 		return fmt.Errorf("%q: HOST:PORT is missing", text)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %q: must be from 1 to 65535", port)
 	}
 	return nil
 }
@@ -227,14 +270,16 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	if why != nil {
 		g.env.note("no tracepoints: %v", why)
 	}
+	if g.place, err = netnsName(ns); err != nil {
+		return err
+	}
 	outlets, files, err := g.open(ctx)
 	if err != nil {
 		return err
 	}
-	stamp := g.stamp()
 	put := func(records []natlog.Record) {
 		for i := range records {
-			stamp(&records[i])
+			g.stamp(&records[i])
 		}
 		for _, o := range outlets {
 			o.Put(records)
@@ -257,14 +302,8 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	return g.end(outlets, lost, err)
 }
 
-// stamp gives records their place.
-func (g *gatewayLog) stamp() func(*natlog.Record) {
-	netnsName := g.target.netns
-	if g.target.pid != 0 {
-		netnsName = fmt.Sprintf("pid:%d", g.target.pid)
-	}
-	return func(r *natlog.Record) { r.Node, r.Netns = g.node, netnsName }
-}
+// stamp gives a record its place.
+func (g *gatewayLog) stamp(r *natlog.Record) { r.Node, r.Netns = g.node, g.place }
 
 // open opens all outputs, or none.
 func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []*send.File, err error) {
@@ -275,7 +314,6 @@ func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []
 			}
 		}
 	}()
-	stamp := g.stamp()
 	for _, to := range g.to {
 		parsed, err := parseOutput(to)
 		if err != nil {
@@ -290,7 +328,7 @@ func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []
 		}
 		o := send.Options{Name: to, Note: g.env.fail, Lost: func() natlog.Record {
 			r := natlog.Record{Time: time.Now()}
-			stamp(&r)
+			g.stamp(&r)
 			return r
 		}}
 		if g.spool != "" && parsed.kind != "stdout" {
@@ -332,16 +370,9 @@ func (g *gatewayLog) output(_ context.Context, o output) (send.Output, error) {
 	case "parquet":
 		var u unix.Utsname
 		_ = unix.Uname(&u) // a null column otherwise
-		return send.NewTables(store.Options{To: o.address, Node: g.node, Version: g.env.Version, S3: g.s3()}, unix.ByteSliceToString(u.Release[:]), time.Now)
+		return send.NewTables(store.Options{To: o.address, Node: g.node, Version: g.env.Version, S3: s3Of(g.env.Getenv, g.s3)}, unix.ByteSliceToString(u.Release[:]), time.Now)
 	}
 	return send.NewFile(o.address, g.rotate, g.keep)
-}
-
-// s3 is how the store is reached, by the variables that its own programs read.
-func (g *gatewayLog) s3() store.S3 {
-	get := g.env.Getenv
-	return store.S3{Endpoint: get("AWS_ENDPOINT_URL"), Region: get("AWS_REGION"), AccessKey: get("AWS_ACCESS_KEY_ID"),
-		SecretKey: get("AWS_SECRET_ACCESS_KEY"), SessionToken: get("AWS_SESSION_TOKEN")}
 }
 
 // reopen has SIGHUP open files again; without files it ends natkit, as everywhere.
@@ -367,10 +398,14 @@ func (g *gatewayLog) reopen(files []*send.File) (stop func()) {
 
 // end flushes, and says what became of the records.
 func (g *gatewayLog) end(outlets []*send.Outlet, lost uint64, err error) error {
+	unsaid := uint64(0)
 	for i, o := range outlets {
 		tally, closeErr := o.Close(g.flush)
 		err = errors.Join(err, closeErr)
 		text := fmt.Sprintf("%s: %s, %s delivered", g.to[i], units.Plural(int64(tally.Records), "record", "records"), units.Count(int64(tally.Delivered)))
+		if tally.Omitted > 0 {
+			text += fmt.Sprintf(", %s have no row", units.Count(int64(tally.Omitted)))
+		}
 		if tally.Lost > 0 {
 			text += fmt.Sprintf(", %s lost", units.Count(int64(tally.Lost)))
 		}
@@ -378,14 +413,26 @@ func (g *gatewayLog) end(outlets []*send.Outlet, lost uint64, err error) error {
 			text += fmt.Sprintf(", %s wait in the spool for the next run", units.Bytes(tally.Waiting))
 		}
 		g.env.note("%s", text)
-		lost += tally.Lost
+		lost, unsaid = lost+tally.Lost, unsaid+tally.Unsaid
 	}
-	switch {
-	case err != nil:
+	if lost == 0 {
 		return err
-	case lost > 0:
-		g.env.fail(fmt.Errorf("%s lost: the log has a line where they are missing", units.Plural(int64(lost), "record was", "records were")))
-		return errIncomplete
 	}
-	return nil
+	if err != nil {
+		g.env.fail(err)
+	}
+	g.env.fail(errors.New(saidLost(lost, unsaid)))
+	return errIncomplete
+}
+
+// saidLost says of how many records that were lost the log says so.
+func saidLost(lost, unsaid uint64) string {
+	text := units.Plural(int64(lost), "record was", "records were") + " lost: "
+	switch {
+	case unsaid == 0:
+		return text + "the log has a line where they are missing"
+	case unsaid >= lost:
+		return text + "the log does not say so, as they are the last"
+	}
+	return text + fmt.Sprintf("the log has a line where they are missing, but for the last %s", units.Count(int64(unsaid)))
 }

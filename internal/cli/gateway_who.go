@@ -44,7 +44,10 @@ also gzipped or zstd, or Parquet of the table nat_log). It says which of these a
 owners where there are several. With --inside ADDRESS is a host inside, and the answer is what it has
 or could have outside.
 
-Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 none, and something could not be read.`,
+A log answers for a time only while it was written: what began before a gap, or before its end, is
+possible after it, and no more.
+
+Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 it could not be answered for sure.`,
 		Example: `  sudo natkit gateway who 203.0.113.9:40001 tcp
   natkit gateway who 203.0.113.9:40001 --at 10:15 --log /var/log/natkit
   natkit gateway who --inside 10.0.0.7 --file gateway.yaml`,
@@ -89,14 +92,17 @@ func (w *gatewayWho) run(ctx context.Context, ns *netns.Handle, args []string) (
 			return err
 		}
 	}
+	if !at.IsZero() && len(w.logs) == 0 && w.file == "" && len(w.doc.Owners) == 0 {
+		w.doc.Sources = append(w.doc.Sources, report.WhoSource{Kind: "log", Doubt: "no-log", Note: "none is given (--log)"})
+	}
 	w.doc.Settle()
 	if err := w.env.print(w.doc); err != nil {
 		return err
 	}
-	switch {
-	case len(w.doc.Hosts) == 1:
+	switch w.doc.Answer {
+	case report.WhoOne:
 		return nil
-	case len(w.doc.Hosts) == 0 && w.doc.Unread():
+	case report.WhoUnknown:
 		return errIncomplete
 	}
 	return errFindings
@@ -131,13 +137,17 @@ func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle) {
 		s.Note = "no gateway that natkit has the plan of is in force here; --file names one"
 	default:
 		s.Read = true
-		find := func() []natlog.ByRule { return natlog.Owners(plan, facts, w.query) }
+		found, unknown := natlog.Owners(plan, facts, w.query)
 		if w.inside {
-			find = func() []natlog.ByRule { return natlog.Outward(plan, facts, w.query.Address) }
+			found, unknown = natlog.Outward(plan, facts, w.query.Address)
 		}
-		for _, b := range find() {
+		for _, b := range found {
 			w.doc.Owners = append(w.doc.Owners, ownerByRule(&b, w.inside))
 			s.Found++
+		}
+		if len(unknown) > 0 && len(found) == 0 {
+			s.Doubt = "unknown-addresses"
+			s.Note = fmt.Sprintf("%s gives an address of an interface that has none here; ask on the gateway itself", unknown[0])
 		}
 	}
 	w.doc.Sources = append(w.doc.Sources, s)
@@ -180,6 +190,7 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	h.Tables = found.Tables > 0
 	s := report.WhoSource{Kind: "log", Name: path, Read: err == nil, Files: found.Files, Lost: h.Lost, More: h.More}
 	if err != nil {
 		s.Error = err.Error()
@@ -190,9 +201,26 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	if !h.First.IsZero() {
 		s.From, s.To = &h.First, &h.Last
 	}
+	doubt, from, to := h.Covers()
+	s.Gaps, _, _ = h.Gaps()
 	for _, held := range h.Held() {
 		w.doc.Owners = append(w.doc.Owners, w.heldBy(&held, "log"))
 		s.Found++
+		if held.Doubt != "" && (doubt == "" || held.Doubt == natlog.ClockStepped) {
+			if doubt = held.Doubt; doubt == natlog.Gap {
+				from, to = h.GapAfter(&held)
+			}
+		}
+	}
+	if doubt == "" && s.Found == 0 && h.Lost > 0 {
+		doubt = natlog.LostRecords
+	}
+	s.Doubt = string(doubt)
+	if !from.IsZero() {
+		s.GapFrom = &from
+	}
+	if !to.IsZero() {
+		s.GapTo = &to
 	}
 	w.doc.Sources = append(w.doc.Sources, s)
 	return nil
@@ -217,7 +245,7 @@ func (w *gatewayWho) heldBy(held *natlog.Held, source string) report.NATOwner {
 		}
 	}
 	o := report.NATOwner{Source: source, Inside: inside.Addr().String(), InsidePort: inside.Port(), Outside: outside.Addr().String(), OutsidePort: outside.Port(),
-		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: true, Node: r.Node}
+		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: held.Doubt == "", Doubt: string(held.Doubt), Node: r.Node}
 	if !held.Since.IsZero() {
 		o.Since = &held.Since
 	}

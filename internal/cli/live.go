@@ -72,15 +72,19 @@ func describe(ns *netns.Handle, rows *table.EntryRows) (err error) {
 	if rows.Kernel, err = collect.Release(); err != nil {
 		return err
 	}
+	rows.Idle = aggregate.IdleTime(classTimeouts(ns))
+	rows.Netns, err = netnsName(ns)
+	return err
+}
+
+// netnsName is how rows and records name a network namespace.
+func netnsName(ns *netns.Handle) (name string, err error) {
 	of := snapshot.Netns{}
 	if ns != nil {
 		of.Name = ns.Name()
 	}
-	if of.Inode, err = netns.InodeOf(ns); err != nil {
-		return err
-	}
-	rows.Netns, rows.Idle = table.NetnsOf(of), aggregate.IdleTime(classTimeouts(ns))
-	return nil
+	of.Inode, err = netns.InodeOf(ns)
+	return table.NetnsOf(of), err
 }
 
 // classTimeouts are the timeouts of a namespace; without those that cannot be read.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -101,21 +102,13 @@ func (f *tableFlags) named(of string, elsewhere bool) (string, error) {
 
 // open begins to write tables. What goes on until it is interrupted is written all the same with a context that is not.
 func (f *tableFlags) open(ctx context.Context, node string) (*store.Store, error) {
-	getenv := f.env.Getenv
-	first := func(names ...string) string {
-		for _, name := range names {
-			if text := getenv(name); text != "" {
-				return text
-			}
-		}
-		return ""
-	}
-	s3 := store.S3{Endpoint: f.endpoint, Region: first("AWS_REGION", "AWS_DEFAULT_REGION"), AccessKey: getenv("AWS_ACCESS_KEY_ID"),
-		SecretKey: getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: getenv("AWS_SESSION_TOKEN")}
-	if s3.Endpoint == "" {
-		s3.Endpoint = first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-	}
-	return store.Open(ctx, store.Options{To: f.to, Node: node, Version: f.env.Version, Now: time.Now(), Stdout: f.env.Stdout, S3: s3})
+	return store.Open(ctx, store.Options{To: f.to, Node: node, Version: f.env.Version, Now: time.Now(), Stdout: f.env.Stdout, S3: s3Of(f.env.Getenv, f.endpoint)})
+}
+
+// s3Of is how a store is reached: by the variables that its own programs read, and the endpoint of --s3-endpoint before theirs.
+func s3Of(getenv func(string) string, endpoint string) store.S3 {
+	return store.S3{Endpoint: cmp.Or(endpoint, getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")), Region: cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
+		AccessKey: getenv("AWS_ACCESS_KEY_ID"), SecretKey: getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: getenv("AWS_SESSION_TOKEN")}
 }
 
 // commit makes the tables visible, and notes what was written.

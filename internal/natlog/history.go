@@ -3,39 +3,105 @@ package natlog
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Held is a time in which a connection had a translation.
 type Held struct {
 	Record
-	// Since and Until are zero where the log does not say it: it began before the log, or had not ended at its end.
+	// Since and Until are zero where the log does not say it: it began before the log, or its end is not in it. Until is
+	// also when another connection had the translation, towards the same peer, where that is all that is known.
 	Since, Until time.Time
+	// Stepped: the end is before the start, so the clock was set back between them.
+	Stepped bool
+	// Doubt is why it may not have been held at the time that is asked for; empty where the log shows that it was.
+	Doubt Doubt
+	// from and to are the numbers of the runs that have its start and its end, 0 for none. again: Until is of another
+	// connection.
+	from, to int
+	again    bool
 }
+
+// Doubt is why a log does not say it for sure.
+type Doubt string
+
+// The doubts. Those before NoEnd are about a time, the others about a connection.
+const (
+	// NoRecords: there are none of a NAT log.
+	NoRecords Doubt = "no-records"
+	// BeforeLog and AfterLog: the log begins later, or ends earlier.
+	BeforeLog Doubt = "before-log"
+	AfterLog  Doubt = "after-log"
+	// Gap: it was not written at that time, or not between the start and that time.
+	Gap Doubt = "gap"
+	// LostRecords: the log says that some are missing.
+	LostRecords Doubt = "lost-records"
+	// NoEnd and NoStart: the log lacks one of them.
+	NoEnd   Doubt = "no-end"
+	NoStart Doubt = "no-start"
+	// ClockStepped: the clock was set back between start and end.
+	ClockStepped Doubt = "clock-stepped"
+)
 
 // maxHeld bounds what a history keeps.
 const maxHeld = 100_000
 
-// History finds in the records of a log, in any order of files but in order within each, who held an address and a port.
+// History finds in the records of a log, which are in order for each place, who held an address and a port. A place is a
+// namespace of a host. What holds at a time is certain within a run alone: a run ends with its stop, with the next begin, or
+// with its last record.
 type History struct {
 	query Query
 	// inside: the query is the host inside, and what is looked for what it had outside.
 	inside bool
 	at     time.Time
-	// open are those without an end, ended the last of each that has one.
+	// open are those without an end, ended the last of each that has one, using the last that has a translation towards a
+	// peer.
 	open  map[session][]int
 	ended map[session]int
+	using map[session]int
 	held  []Held
+	// places have the runs, in their order.
+	places map[place]*runs
 	// Records is how many were read, Lost how many the log says are missing, in a time that may concern the query.
 	Records, Lost uint64
 	// First and Last are the times of the log. More is how many were found that are not kept.
 	First, Last time.Time
 	More        int
+	// Tables: there are rows of tables among the records, which have no begin and no stop.
+	Tables bool
 }
+
+// place is where records are from. A namespace without a name has another number after each boot, and none in logs of an
+// earlier natkit: those of a host are one.
+type place struct{ node, netns string }
+
+func (r *Record) place() place {
+	if strings.Trim(r.Netns, "0123456789") == "" {
+		return place{r.Node, ""}
+	}
+	return place{r.Node, r.Netns}
+}
+
+// runs are those of a place.
+type runs struct {
+	all []run
+	// begun: one of them has its begin. asked: a record is about the address of the query.
+	begun, asked bool
+}
+
+// run is a time in which a log was written.
+type run struct {
+	from, to       time.Time
+	begun, stopped bool
+	lost           []time.Time
+}
+
+func (r *run) covers(at time.Time) bool { return !at.Before(r.from) && !at.After(r.to) }
 
 // NewHistory looks for an address outside, or for one inside; at is zero for any time.
 func NewHistory(q Query, inside bool, at time.Time) *History {
-	return &History{query: q, inside: inside, at: at, open: map[session][]int{}, ended: map[session]int{}}
+	return &History{query: q, inside: inside, at: at, open: map[session][]int{}, ended: map[session]int{}, using: map[session]int{}, places: map[place]*runs{}}
 }
 
 // Add takes a record.
@@ -47,12 +113,49 @@ func (h *History) Add(r *Record) {
 	if r.Time.After(h.Last) {
 		h.Last = r.Time
 	}
+	of := h.places[r.place()]
+	if of == nil {
+		of = &runs{}
+		h.places[r.place()] = of
+	}
+	of.add(r)
 	switch {
 	case r.Kind == Lost:
 		h.Lost += r.Count
 	case r.IsSession() && h.concerns(r):
-		h.add(r)
+		of.asked = true
+		h.add(r, len(of.all))
+	case r.IsSession():
+		any := Query{Address: h.query.Address}
+		of.asked = of.asked || any.concerns(r, h.inside)
 	}
+}
+
+// add takes a record of the place. What was delivered twice is in a run that is known.
+func (of *runs) add(r *Record) {
+	last := len(of.all) - 1
+	switch {
+	case r.Kind == Begin:
+		of.begun = true
+		if !slices.ContainsFunc(of.all, func(known run) bool { return known.begun && known.from.Equal(r.Time) }) {
+			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true})
+		}
+		return
+	case last < 0 || of.all[last].stopped && r.Time.After(of.all[last].to): // its begin is not in the log
+		of.all = append(of.all, run{from: r.Time, to: r.Time})
+		last++
+	}
+	now := &of.all[last]
+	if r.Time.After(now.to) {
+		now.to = r.Time
+	}
+	if !now.begun && r.Time.Before(now.from) {
+		now.from = r.Time
+	}
+	if r.Kind == Lost {
+		now.lost = append(now.lost, r.Time)
+	}
+	now.stopped = now.stopped || r.Kind == Stop
 }
 
 func (h *History) concerns(r *Record) bool { return h.query.concerns(r, h.inside) }
@@ -72,24 +175,29 @@ func (q *Query) concerns(r *Record, inside bool) bool {
 	return is(r.NAT) || r.Server.IsValid() && is(r.Dst)
 }
 
-// add takes the start or the end of a connection. One that was delivered twice counts once.
-func (h *History) add(r *Record) {
+// add takes the start or the end of a connection in a run. One that was delivered twice counts once.
+func (h *History) add(r *Record, in int) {
 	key := r.session()
 	if r.Kind == Start {
 		since := r.Time.Add(-r.Within)
+		if i, known := h.ended[key]; known && h.held[i].Since.Equal(since) {
+			return
+		}
 		for _, i := range h.open[key] {
 			if h.held[i].Since.Equal(since) {
 				return
 			}
 		}
-		h.keep(key, Held{Record: *r, Since: since})
+		h.keep(key, Held{Record: *r, Since: since, from: in})
 		return
 	}
 	if i, known := h.ended[key]; known && h.held[i].Until.Equal(r.Time) {
 		return
 	}
 	if list := h.open[key]; len(list) > 0 {
-		h.held[list[0]].Until = r.Time
+		one := &h.held[list[0]]
+		one.Until, one.again, one.to = r.Time, false, in
+		one.Stepped = r.Time.Before(one.Since)
 		h.ended[key] = list[0]
 		if h.open[key] = list[1:]; len(list) == 1 {
 			delete(h.open, key)
@@ -97,7 +205,7 @@ func (h *History) add(r *Record) {
 		return
 	}
 	h.ended[key] = len(h.held)
-	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time})
+	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, Stepped: r.Time.Before(r.Started), to: in})
 }
 
 func (h *History) keep(key session, one Held) {
@@ -106,26 +214,183 @@ func (h *History) keep(key session, one Held) {
 		h.More++
 		return
 	}
+	h.free(&one)
 	if one.Kind == Start {
 		h.open[key] = append(h.open[key], len(h.held))
 	}
 	h.held = append(h.held, one)
 }
 
+// free ends what had the same translation towards the same peer before: the kernel gives it to one at a time. It was there
+// when this one began, or when the run began that has the end alone.
+func (h *History) free(one *Held) {
+	key := one.outside()
+	since := one.Since
+	if since.IsZero() {
+		since = h.places[one.place()].all[one.to-1].from
+	}
+	if i, known := h.using[key]; known {
+		before := &h.held[i]
+		if before.Until.IsZero() && !since.Before(before.Since) {
+			before.Until, before.again = since, true
+		}
+		if one.Since.IsZero() && before.to == one.to { // both ended in this run, that one first
+			one.Since = before.Until
+		}
+	}
+	h.using[key] = len(h.held)
+}
+
+// outside is what one connection at a time has in a table: what the answers are sent to, and by whom.
+func (r *Record) outside() session {
+	key := session{protocol: r.Protocol, nat: r.NAT, server: r.Server, node: r.Node, netns: r.Netns}
+	if !key.nat.IsValid() {
+		key.nat = r.Src
+	}
+	if !key.server.IsValid() {
+		key.server = r.Dst
+	}
+	return key
+}
+
 // Held returns what was found, of the time that is asked for, in order.
 func (h *History) Held() (all []Held) {
-	for _, one := range h.held {
-		if h.at.IsZero() || one.holds(h.at) {
-			all = append(all, one)
+	for i := range h.held {
+		one := h.held[i]
+		of := h.places[one.place()]
+		if !h.at.IsZero() {
+			if !one.holds(of, h.at) {
+				continue
+			}
+			one.Doubt = h.doubt(&one, of)
 		}
+		all = append(all, one)
 	}
 	slices.SortStableFunc(all, func(a, b Held) int { return a.Since.Compare(b.Since) })
 	return all
 }
 
 // holds reports whether it may have been held at a time; what is not known does not exclude it.
-func (h *Held) holds(at time.Time) bool {
-	return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at))
+func (h *Held) holds(of *runs, at time.Time) bool {
+	if !h.Stepped {
+		return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at))
+	}
+	// Of two readings of the clock one was the same for another time; another run is not concerned.
+	for i := range of.all {
+		if of.all[i].covers(at) && i+1 != h.from && i+1 != h.to {
+			return false
+		}
+	}
+	return !at.Before(h.Since) || !at.After(h.Until) && !at.Before(of.all[h.to-1].from)
+}
+
+// doubt is why one that holds at the time may not have been there.
+func (h *History) doubt(one *Held, of *runs) Doubt {
+	if one.Stepped {
+		return ClockStepped
+	}
+	in, doubt, _, _ := of.at(h.at)
+	noRuns := h.Tables && !of.begun
+	switch {
+	case one.to == 0 && noRuns:
+		return NoEnd
+	case one.Since.IsZero() && noRuns:
+		return NoStart
+	case noRuns:
+		return ""
+	case doubt != "":
+		return doubt
+	case one.again:
+		return NoEnd
+	case one.to == 0 && !slices.Contains(in, one.from):
+		return Gap
+	case one.to == 0 && of.all[one.from-1].lacks(one.Since, h.at):
+		return LostRecords
+	case one.Since.IsZero() && !slices.Contains(in, one.to):
+		return NoStart
+	}
+	return ""
+}
+
+// lacks reports whether records of a time are missing.
+func (r *run) lacks(since, until time.Time) bool {
+	return slices.ContainsFunc(r.lost, func(at time.Time) bool { return !at.Before(since) && !at.After(until) })
+}
+
+// at are the numbers of the runs of a time. Without any, from and to are the times around it that the log has, zero where
+// it begins or ends there.
+func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
+	for i := range of.all {
+		r := &of.all[i]
+		switch {
+		case r.covers(at):
+			in = append(in, i+1)
+		case r.to.Before(at) && r.to.After(from):
+			from = r.to
+		case r.from.After(at) && (to.IsZero() || r.from.Before(to)):
+			to = r.from
+		}
+	}
+	switch {
+	case len(in) > 0:
+		return in, "", from, to
+	case from.IsZero():
+		return nil, BeforeLog, from, to
+	case to.IsZero():
+		return nil, AfterLog, from, to
+	}
+	return nil, Gap, from, to
+}
+
+// Covers reports whether the log was written at the time that is asked for, wherever the address was seen; else why it was
+// not, and the times around it that the log has.
+func (h *History) Covers() (doubt Doubt, from, to time.Time) {
+	if h.Records == 0 {
+		return NoRecords, from, to
+	}
+	if h.at.IsZero() {
+		return "", from, to
+	}
+	asked := false
+	for _, of := range h.places {
+		asked = asked || of.asked
+	}
+	for _, of := range h.places {
+		if of.asked != asked {
+			continue
+		}
+		if _, d, f, t := of.at(h.at); d != "" && (doubt == "" || f.After(from)) {
+			doubt, from, to = d, f, t
+		}
+	}
+	return doubt, from, to
+}
+
+// Gaps are how many times the log was not written between its first and its last record, and when the last of them was.
+func (h *History) Gaps() (n int, from, to time.Time) {
+	for _, of := range h.places {
+		for i := 1; i < len(of.all); i++ {
+			if a, b := of.all[i-1].to, of.all[i].from; b.After(a) {
+				if n++; a.After(from) {
+					from, to = a, b
+				}
+			}
+		}
+	}
+	return n, from, to
+}
+
+// GapAfter is the first time without the log after the start of one that is in doubt for it.
+func (h *History) GapAfter(one *Held) (from, to time.Time) {
+	of := h.places[one.place()]
+	if one.from == 0 {
+		return from, to
+	}
+	from = of.all[one.from-1].to
+	if one.from < len(of.all) {
+		to = of.all[one.from].from
+	}
+	return from, to
 }
 
 // Owner is the host inside, and its port, of what a query for an address outside found.

@@ -301,7 +301,8 @@ func TestOwnersByRule(t *testing.T) {
 	} {
 		q := Query{Address: at(query).Addr(), Port: at(query).Port(), Protocol: unix.IPPROTO_TCP}
 		var got []string
-		for _, b := range Owners(plan, &facts, q) {
+		owners, _ := Owners(plan, &facts, q)
+		for _, b := range owners {
 			text := fmt.Sprintf("%s %s %t", b.Rule, strings.ReplaceAll(b.Inside.String(), ", ", ","), b.IsExact())
 			if b.Incoming {
 				text += fmt.Sprintf(" incoming %d", b.InsidePort)
@@ -321,11 +322,87 @@ func TestOwnersByRule(t *testing.T) {
 		"10.8.1.1":  nil,
 	} {
 		var got []string
-		for _, b := range Outward(plan, &facts, netip.MustParseAddr(inside)) {
+		outward, _ := Outward(plan, &facts, netip.MustParseAddr(inside))
+		for _, b := range outward {
 			got = append(got, fmt.Sprintf("%s %s %s", b.Rule, b.Outside, b.Ports))
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s: %s", inside, d)
 		}
+	}
+}
+
+// TestWhatALogDoesNotSay asks logs with gaps: a run ends with its stop, with the next begin and with the log, and nothing of it is
+// certain after that.
+func TestWhatALogDoesNotSay(t *testing.T) {
+	when := func(second int) time.Time { return time.Unix(int64(1000+second), 0).UTC() }
+	session := func(kind Kind, host, second int) Record {
+		src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(host)}), 44444)
+		return Record{Kind: kind, Time: when(second), Node: "gw", Protocol: unix.IPPROTO_UDP, Src: src, NAT: at("203.0.113.9:44444"), Dst: at("198.51.100.1:53")}
+	}
+	of := func(kind Kind, second int) Record {
+		return Record{Kind: kind, Time: when(second), Node: "gw", Count: 1}
+	}
+	numbered, after := of(Begin, 0), of(Begin, 20)
+	numbered.Netns, after.Netns = "4026531840", "4026532000"
+	other := of(Begin, 0)
+	other.Node = "elsewhere"
+	killed := []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 2, 10), of(Begin, 30), of(Begin, 30)}
+	for name, tt := range map[string]struct {
+		log    []Record
+		tables bool
+		at     int
+		// want are hosts with their doubts, covers that of the log with the times around it.
+		want     []string
+		covers   Doubt
+		from, to int
+	}{
+		"killed, before":               {log: killed, at: 10, want: []string{"2 "}},
+		"killed, in the gap":           {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"killed, in the next run":      {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"killed, after the log":        {log: killed, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 30},
+		"stopped":                      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 12), of(Begin, 30), of(Stop, 50)}, at: 20, want: []string{"2 gap"}, covers: Gap, from: 12, to: 30},
+		"open in its run":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"an end in the next run":       {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), session(End, 2, 40)}, at: 35, want: []string{"2 "}},
+		"given again in the next run":  {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"given again in the gap":       {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 20, want: []string{"3 gap", "2 gap"}, covers: Gap, from: 10, to: 30},
+		"an end without its start":     {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
+		"before the log":               {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"records were lost":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
+		"records were lost later":      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"an end that is missing":       {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
+		"the gap of another host":      {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"a number after a boot":        {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
+		"delivered twice":              {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
+		"its begin is not in the log":  {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
+		"rows with start and end":      {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows without an end":          {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
+		"nothing":                      {at: 15, covers: NoRecords},
+		"the clock was set back":       {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
+		"the clock was set back, then": {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := NewHistory(Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 44444}, false, when(tt.at))
+			for i := range tt.log {
+				h.Add(&tt.log[i])
+			}
+			h.Tables = tt.tables
+			var got []string
+			for _, one := range h.Held() {
+				got = append(got, fmt.Sprintf("%d %s", one.Src.Addr().As4()[3], one.Doubt))
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Error(d)
+			}
+			second := func(at time.Time) int {
+				if at.IsZero() {
+					return 0
+				}
+				return int(at.Unix()) - 1000
+			}
+			if covers, from, to := h.Covers(); covers != tt.covers || tt.covers != "" && (second(from) != tt.from || second(to) != tt.to) {
+				t.Errorf("%q from %d to %d", covers, second(from), second(to))
+			}
+		})
 	}
 }

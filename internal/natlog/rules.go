@@ -36,8 +36,8 @@ type ByRule struct {
 func (b *ByRule) IsExact() bool { return len(b.Inside) == 1 && b.Inside[0].IsSingle() }
 
 // Owners are the rules that give a host inside an address and a port outside. facts has the addresses of interfaces, for
-// masquerade.
-func Owners(p *gateway.Plan, facts *gateway.Facts, q Query) (all []ByRule) {
+// masquerade; unknown are those rules of which they have none.
+func Owners(p *gateway.Plan, facts *gateway.Facts, q Query) (all []ByRule, unknown []gateway.Ref) {
 	for i := range p.Stateless {
 		if e := &p.Stateless[i]; e.HasOutside(q.Address) {
 			if inside := e.Inward(q.Address); inside.IsValid() {
@@ -51,6 +51,9 @@ func Owners(p *gateway.Plan, facts *gateway.Facts, q Query) (all []ByRule) {
 			continue
 		}
 		b := ByRule{Rule: e.Rule, Outside: given(e, facts, q.Address.BitLen()), Ports: e.Action.Ports, Text: e.String()}
+		if len(b.Outside) == 0 && e.Action.Kind == nat.Masquerade && e.Rule.BitLen() == q.Address.BitLen() && hasPort(e, q) {
+			unknown = append(unknown, e.Rule)
+		}
 		if !b.Outside.Contains(q.Address) || !hasPort(e, q) {
 			continue
 		}
@@ -67,7 +70,7 @@ func Owners(p *gateway.Plan, facts *gateway.Facts, q Query) (all []ByRule) {
 			all = append(all, b)
 		}
 	}
-	return append(all, forwarded(p, q)...)
+	return append(all, forwarded(p, q)...), unknown
 }
 
 // forwarded are the rules about destinations that lead an address and a port inside.
@@ -102,8 +105,9 @@ func forwarded(p *gateway.Plan, q Query) (all []ByRule) {
 	return all
 }
 
-// Outward are the rules by which a host inside gets addresses outside, the first that matches a connection first.
-func Outward(p *gateway.Plan, facts *gateway.Facts, inside netip.Addr) (all []ByRule) {
+// Outward are the rules by which a host inside gets addresses outside, the first that matches a connection first; unknown are
+// those whose addresses are not.
+func Outward(p *gateway.Plan, facts *gateway.Facts, inside netip.Addr) (all []ByRule, unknown []gateway.Ref) {
 	for i := range p.Stateless {
 		if e := &p.Stateless[i]; e.HasInside(inside) {
 			if outside := e.Outward(inside); outside.IsValid() {
@@ -129,9 +133,11 @@ func Outward(p *gateway.Plan, facts *gateway.Facts, inside netip.Addr) (all []By
 		}
 		if len(b.Outside) > 0 {
 			all = append(all, b)
+		} else if e.Action.Kind == nat.Masquerade {
+			unknown = append(unknown, e.Rule)
 		}
 	}
-	return all
+	return all, unknown
 }
 
 func one(a netip.Addr) nat.AddrRanges { return nat.AddrRanges{nat.OneAddr(a)} }

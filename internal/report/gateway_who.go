@@ -23,18 +23,32 @@ type GatewayWho struct {
 	// Hosts are the answer, each once: hosts inside, or addresses outside. Ambiguous: several are possible.
 	Hosts     []string `json:"hosts"`
 	Ambiguous bool     `json:"ambiguous"`
+	// Answer is one of the four.
+	Answer WhoAnswer `json:"answer"`
 	// Owners are what was found, Sources where it was looked for.
 	Owners  []NATOwner  `json:"owners"`
 	Sources []WhoSource `json:"sources"`
 }
+
+// WhoAnswer is how far the question was answered.
+type WhoAnswer string
+
+// The answers. WhoUnknown: none or one was found, and there may be another one for all that the sources know.
+const (
+	WhoOne     WhoAnswer = "one"
+	WhoSeveral WhoAnswer = "several"
+	WhoNone    WhoAnswer = "none"
+	WhoUnknown WhoAnswer = "unknown"
+)
 
 // NATOwner is a host inside with what it has outside.
 type NATOwner struct {
 	// Source is rules, table or log.
 	Source string `json:"source"`
 	Rule   string `json:"rule,omitempty"`
-	// Certain is false where a rule names several hosts that may have it.
-	Certain bool `json:"certain"`
+	// Certain is false where a rule names several hosts that may have it, and where the log does not show it, for Doubt.
+	Certain bool   `json:"certain"`
+	Doubt   string `json:"doubt,omitempty"`
 	// Incoming: a connection from outside that was led inside.
 	Incoming    bool   `json:"incoming,omitempty"`
 	Protocol    string `json:"protocol,omitempty"`
@@ -65,16 +79,23 @@ type WhoSource struct {
 	To    *time.Time `json:"to,omitempty"`
 	Lost  uint64     `json:"lost,omitempty"`
 	More  int        `json:"more,omitempty"`
-	Error string     `json:"error,omitempty"`
-	Note  string     `json:"note,omitempty"`
+	// Doubt is why it cannot answer for sure (natlog.Doubt, and no-log and unknown-addresses), GapFrom and GapTo the times
+	// that the log has around one that it lacks. Gaps is how many it has.
+	Doubt   string     `json:"doubt,omitempty"`
+	GapFrom *time.Time `json:"gap_from,omitempty"`
+	GapTo   *time.Time `json:"gap_to,omitempty"`
+	Gaps    int        `json:"gaps,omitempty"`
+	Error   string     `json:"error,omitempty"`
+	Note    string     `json:"note,omitempty"`
 }
 
-// Settle finds the answer: what is certain, and only without that what is possible. Who is reached from outside is an answer where
-// nobody sends by the address.
+// Settle finds the answer: what is certain or in a log, and only without that what is possible by the rules. Who is reached from
+// outside is an answer where nobody sends by the address.
 func (g *GatewayWho) Settle() {
 	g.Hosts = []string{}
+	ruled, doubted := false, false
 	for _, wanted := range [...]func(*NATOwner) bool{
-		func(o *NATOwner) bool { return o.Certain && !o.Incoming },
+		func(o *NATOwner) bool { return (o.Certain || o.Source == "log") && !o.Incoming },
 		func(o *NATOwner) bool { return !o.Certain && !o.Incoming },
 		func(o *NATOwner) bool { return o.Incoming },
 	} {
@@ -90,19 +111,29 @@ func (g *GatewayWho) Settle() {
 			if !slices.Contains(g.Hosts, host) {
 				g.Hosts = append(g.Hosts, host)
 			}
-			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming
+			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming && o.Source == "rules"
+			ruled = ruled || o.Certain && o.Source == "rules"
+			doubted = doubted || o.Doubt != ""
 		}
 		if len(g.Hosts) > 0 {
 			break
 		}
 	}
 	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1
+	switch {
+	case g.Ambiguous:
+		g.Answer = WhoSeveral
+	case len(g.Hosts) == 1 && (ruled || !doubted && !slices.ContainsFunc(g.Sources, func(s WhoSource) bool { return s.Kind == "log" && s.lacks() })):
+		g.Answer = WhoOne
+	case len(g.Hosts) == 1 || slices.ContainsFunc(g.Sources, WhoSource.lacks):
+		g.Answer = WhoUnknown
+	default:
+		g.Answer = WhoNone
+	}
 }
 
-// Unread reports whether something could not be read.
-func (g *GatewayWho) Unread() bool {
-	return slices.ContainsFunc(g.Sources, func(s WhoSource) bool { return s.Error != "" })
-}
+// lacks reports whether a source does not know all that was asked.
+func (s WhoSource) lacks() bool { return s.Error != "" || s.Doubt != "" }
 
 // mostOwners bounds the rows of the text.
 const mostOwners = 100
@@ -134,14 +165,62 @@ func (g GatewayWho) Text(w io.Writer, style Style) error {
 func (g *GatewayWho) answer() string {
 	what := end(g.Address.String(), g.Port)
 	switch {
+	case g.Answer == WhoUnknown && len(g.Hosts) == 0:
+		return what + ": could not be answered" + g.reason()
+	case g.Answer == WhoUnknown:
+		return what + ": " + g.Hosts[0] + " is possible, but that could not be answered for sure" + g.reason()
 	case len(g.Hosts) == 0 && g.Inside:
 		return what + " has nothing outside that was found"
 	case len(g.Hosts) == 0:
 		return "nobody was found that has " + what
+	case g.Ambiguous && len(g.Hosts) == 1:
+		return what + ": ambiguous, one of " + g.Hosts[0]
 	case g.Ambiguous:
-		return fmt.Sprintf("%s: ambiguous, %s", what, units.Plural(int64(len(g.Hosts)), "possible answer", "possible answers"))
+		return fmt.Sprintf("%s: ambiguous, %d possible answers%s", what, len(g.Hosts), g.reason())
 	}
 	return what + ": " + g.Hosts[0]
+}
+
+// reason is the first one for which a source does not know more.
+func (g *GatewayWho) reason() string {
+	for i := range g.Sources {
+		if text := g.Sources[i].doubt(); text != "" {
+			return ": " + text
+		}
+	}
+	for i := range g.Sources {
+		if g.Sources[i].Error != "" {
+			return ": see below"
+		}
+	}
+	return ""
+}
+
+// doubt is in words why a source does not know more.
+func (s *WhoSource) doubt() string {
+	switch s.Doubt {
+	case "":
+		return ""
+	case "no-log":
+		return "only a log knows what was at that time; give --log"
+	case "no-records":
+		return s.Name + " has no records of a NAT log"
+	case "before-log":
+		return "the log begins at " + moment(s.GapTo)
+	case "after-log":
+		return "the log ends at " + moment(s.GapFrom)
+	case "gap":
+		return fmt.Sprintf("the log has a gap from %s to %s", moment(s.GapFrom), moment(s.GapTo))
+	case "lost-records":
+		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
+	case "no-end":
+		return "the log does not have its end"
+	case "no-start":
+		return "the log does not have its start"
+	case "clock-stepped":
+		return "the clock stepped: it was set back between a start and its end"
+	}
+	return s.Note
 }
 
 func (g *GatewayWho) outside(o *NATOwner) string {
@@ -187,16 +266,25 @@ func (s *WhoSource) line() string {
 		text += " " + s.Name
 	}
 	switch {
-	case s.Error != "":
+	case s.Error != "" && s.Files == 0:
 		return text + ": not read: " + s.Error
-	case !s.Read:
+	case !s.Read && s.Error == "":
 		return text + ": " + s.Note
 	}
 	text += fmt.Sprintf(": %d found", s.Found)
 	if s.From != nil && s.To != nil {
 		text += fmt.Sprintf(", records from %s to %s", local(*s.From), local(*s.To))
 	}
-	if s.Lost > 0 {
+	if s.Error != "" {
+		text += "; not read to the end: " + s.Error
+	}
+	if doubt := s.doubt(); doubt != "" && doubt != s.Note {
+		text += "; " + doubt
+	}
+	if s.Gaps > 0 {
+		text += fmt.Sprintf("; the log has %s", units.Plural(int64(s.Gaps), "gap", "gaps"))
+	}
+	if s.Lost > 0 && s.Doubt != "lost-records" {
 		text += fmt.Sprintf("; the log lacks %s", units.Plural(int64(s.Lost), "record", "records"))
 	}
 	if s.More > 0 {

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/table"
+	"github.com/natkit/natkit/internal/table/store"
 )
 
 // small is a fleet whose rows fit into a test: two days, every part played.
@@ -285,6 +286,10 @@ func TestAskMistakes(t *testing.T) {
 		{[]string{"who", dir, "-p", `address=\`}, "is not plain text"},
 		{[]string{"who", dir, "-p", "port"}, "written as name=value"},
 		{[]string{"who", dir, "-p", "ports=1"}, "has no parameter ports"},
+		{[]string{"who", dir, "-p", "address=203.0.113"}, "is not an address"},
+		{[]string{"who", dir, "-p", "time=noon"}, "is not a time"},
+		{[]string{"growth", dir, "-p", "hours=-1"}, "is below 0"},
+		{[]string{"reused", dir, "-p", "from=2026-12-02", "-p", "to=2026-12-01"}, "is not before 2026-12-01 00:00:00"},
 		{[]string{"who", dir, "-d", "today"}, "a day is written as"},
 		{[]string{"who", dir, "--memory", "4"}, "written as 4GB"},
 	} {
@@ -292,6 +297,69 @@ func TestAskMistakes(t *testing.T) {
 		out, err := c2.CombinedOutput()
 		if c2.ProcessState == nil || c2.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%v: %v: %s", c.args, err, out)
+		}
+	}
+}
+
+// write writes rows of nat_log as a node does.
+func write(t *testing.T, dir string, rows ...table.NATLog) {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Options{To: dir, Node: "gw", Version: "1", Now: rows[0].Time.Time()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := store.Of[table.NATLog](s)
+	for i := range rows {
+		if err := sink.Add(rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnswersOfALog: an end before its start is possible around both, an address is found in any of its forms, and without a time
+// the last day with files is meant.
+func TestAnswersOfALog(t *testing.T) {
+	needEngines(t)
+	at := func(second int) table.Time {
+		return table.TimeOf(time.Date(2026, 3, 1, 10, 0, second, 0, time.UTC))
+	}
+	session := func(event, src, given string, protocol string, started, ended table.Time) table.NATLog {
+		return table.NATLog{Head: table.Head{Node: "gw", Kernel: "6.1", Time: max(started, ended)}, Event: event, Protocol: protocol, Src: src, Sport: 1, NATAddress: given, NATPort: 4000,
+			NATPortLast: 4000, Dst: "198.51.100.1", Dport: 53, Started: started, Ended: ended}
+	}
+	dir := t.TempDir()
+	ended := session("end", "10.0.0.1", "203.0.113.9", "udp", at(10), at(-40))
+	ended.Time = at(-40)
+	write(t, dir, session("start", "10.0.0.1", "203.0.113.9", "udp", at(10), 0), ended, session("start", "10.0.0.2", "203.0.113.9", "udp", at(-30), 0),
+		session("start", "fd00::1", "2001:db8::9", "udp", at(0), 0),
+		session("end", "10.0.0.3", "203.0.113.9", "tcp", at(0), at(5)), session("end", "10.0.0.4", "203.0.113.9", "tcp", at(8), at(9)))
+	who := func(address, time string) asked {
+		return asked{question: "who", parameters: map[string]any{"address": address, "port": 4000, "protocol": "udp", "time": time}}
+	}
+	all := []asked{who("203.0.113.9", "2026-03-01T10:00:12Z"), who("203.0.113.9", "2026-03-01 09:59:15"), who("203.0.113.9", "2026-03-01 10:00:00"), who("203.0.113.9", "2026-03-03 10:00:00"),
+		who("2001:DB8:0:0::9", "2026-03-01 10:00:12"), {question: "reused", parameters: map[string]any{}}}
+	engines := []string{"duckdb"}
+	if os.Getenv("NATKIT_NIGHTLY") != "" {
+		engines = append(engines, "clickhouse", "clickhouse --load", "spark")
+	}
+	for _, engine := range engines {
+		var got []string
+		for _, rows := range answers(t, engine, dir, all) {
+			got = append(got, strings.Join(append(column(rows, "src", "sure"), column(rows, "times", "least_gap_s")...), ", "))
+		}
+		const nothing = "<nil> <nil>"
+		if d := gocmp.Diff([]string{
+			"10.0.0.2 no end, 10.0.0.1 stepped, " + nothing + ", " + nothing,
+			"10.0.0.1 stepped, " + nothing,
+			"10.0.0.2 no end, " + nothing,
+			"10.0.0.2 no end, " + nothing,
+			"fd00::1 no end, " + nothing,
+			nothing + ", 1 3",
+		}, got); d != "" {
+			t.Errorf("%s: %s", engine, d)
 		}
 	}
 }

@@ -33,8 +33,9 @@ type Options struct {
 	// Connections is for how many connections at one time the start is kept; of those beyond, the ones that began
 	// first have ends without it. 0 is a default.
 	Connections uint32
-	// ring is the size of the ring in tests; 0 is that of the program.
-	ring uint32
+	// ring is the size of the ring in tests; 0 is that of the program. clock reads when the monotonic clock was 0, in tests.
+	ring  uint32
+	clock func() (time.Time, error)
 }
 
 // Event is a start or an end.
@@ -56,9 +57,8 @@ type Tracer struct {
 	links   []link.Link
 	reader  *ringbuf.Reader
 	record  ringbuf.Record
-	// zero is when the monotonic clock was 0.
-	zero time.Time
-	lost Lost
+	clock   *bpf.Clock
+	lost    Lost
 }
 
 // usualConnections is some 20 MB of kernel memory.
@@ -116,14 +116,14 @@ func (t *Tracer) start(o Options) error {
 	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
 		return fmt.Errorf("load the eBPF programs (needs Linux 5.8 with CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
-	return t.attach()
+	return t.attach(o.clock)
 }
 
-func (t *Tracer) attach() (err error) {
+func (t *Tracer) attach(clock func() (time.Time, error)) (err error) {
 	if t.reader, err = ringbuf.NewReader(t.objects.Events); err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
-	if _, t.zero, err = bpf.Monotonic(); err != nil {
+	if t.clock, err = bpf.NewClock(clock); err != nil {
 		return err
 	}
 	// Ends first: an entry whose end is not seen would have its start kept for the next one at its address.
@@ -166,6 +166,10 @@ func freeingPlaces() (places [2]place, err error) {
 	}
 	return places, nil
 }
+
+// FollowClock has times from here on be those of the wall clock where that was set, by the step that it returns; a start and
+// an end of one event are by the same clock.
+func (t *Tracer) FollowClock() (step time.Duration, err error) { return t.clock.Follow() }
 
 // Read calls each for what there is, and waits for more until the deadline: the events of a fraction of a second
 // cost the kernel one wake-up, or none. The event is filled anew each time. What was lost comes with the end.
@@ -211,9 +215,9 @@ func (t *Tracer) decode(s *sessionsSession, e *Event) {
 	if s.Family == unix.AF_INET6 {
 		etherType = unix.ETH_P_IPV6
 	}
-	e.End, e.At, e.Started = s.Kind == endKind, t.zero.Add(time.Duration(s.TimeNs)), time.Time{}
+	e.End, e.At, e.Started = s.Kind == endKind, t.clock.Time(s.TimeNs), time.Time{}
 	if s.StartedNs != 0 {
-		e.Started = t.zero.Add(time.Duration(s.StartedNs))
+		e.Started = t.clock.Time(s.StartedNs)
 	}
 	e.Entry = conntrack.Entry{
 		Family: uint8(s.Family), Status: conntrack.Status(s.Status),

@@ -291,3 +291,25 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 		t.Errorf("%d ends seen, %d lost; want %d in all", ends(), f.lost.Ends, n)
 	}
 }
+
+// TestTheClockIsSet: a connection that was there when the clock was set back has both times by the new one.
+func TestTheClockIsSet(t *testing.T) {
+	client, gw, _ := gateway(t)
+	zero := time.Unix(1_700_000_000, 0)
+	f := follow(start(t, Options{Netns: gw, clock: func() (time.Time, error) { return zero, nil }}))
+	send(t, client, ":10001", "198.18.2.2:53", 1)
+	const of = "17 198.18.1.2:10001 > 198.18.2.2:53"
+	f.until(t, "the start", func() bool { return f.seen["start "+of] == 1 })
+	zero = zero.Add(-50 * time.Second)
+	if step, err := f.tracer.FollowClock(); step != -50*time.Second || err != nil {
+		t.Errorf("%v, %v", step, err)
+	}
+	if _, err := dump.Delete(t.Context(), gw, &conntrack.Filter{Family: unix.AF_INET}); err != nil {
+		t.Fatal(err)
+	}
+	f.until(t, "the end", func() bool { return f.seen["end "+of] == 1 })
+	began, ended := f.last["start "+of], f.last["end "+of]
+	if d := ended.Started.Sub(began.At); d != -50*time.Second || ended.At.Before(ended.Started) {
+		t.Errorf("started at %v, then at %v, ended at %v", began.At, ended.Started, ended.At)
+	}
+}

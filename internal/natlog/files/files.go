@@ -26,32 +26,47 @@ import (
 
 // Found is what was read.
 type Found struct {
-	// Files are those that had records, Skipped lines and files that were none of a NAT log.
+	// Files are those that had records, Skipped lines that were none of a NAT log. Tables are those of the files that have
+	// rows of a table, without begin and stop.
 	Files   int
 	Skipped int
+	Tables  int
 }
 
 // most bounds the number of files below a directory.
 const most = 1_000_000
 
-// Read calls each for the records of a file, or of all files below a directory, the ones that were written last last. Lines of a file that do
-// not have want in them are not looked at, unless they are about the log itself.
+// Read calls each for the records of a file, or of all files below a directory, the ones that were written last last. Records
+// without want are passed over, but for those about the log itself, the first of a file and the last before one of these or the
+// end of the file. The error is of the files that could not be read, or not to their end: what was read of them counts.
 func Read(ctx context.Context, path string, want netip.Addr, each func(*natlog.Record)) (found Found, err error) {
 	names, err := list(path)
 	if err != nil {
 		return found, fmt.Errorf("read the NAT log %s: %w", path, err)
 	}
+	var errs []error
 	for _, name := range names {
 		n, skipped, err := one(ctx, name, want, each)
-		if err != nil {
-			return found, fmt.Errorf("read the NAT log %s: %w", name, err)
+		if ctx.Err() != nil {
+			return found, ctx.Err()
+		}
+		if err != nil && len(errs) < mostErrors {
+			errs = append(errs, fmt.Errorf("read the NAT log %s: %w", name, err))
 		}
 		if found.Skipped += skipped; n > 0 {
 			found.Files++
+			if isTable(name) {
+				found.Tables++
+			}
 		}
 	}
-	return found, nil
+	return found, errors.Join(errs...)
 }
+
+// mostErrors bounds how many files are named that could not be read.
+const mostErrors = 10
+
+func isTable(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
 // list has the files in the order in which they were last written.
 func list(path string) (names []string, err error) {
@@ -84,7 +99,7 @@ func one(ctx context.Context, name string, want netip.Addr, each func(*natlog.Re
 		return 0, 0, err
 	}
 	defer f.Close()
-	if strings.HasSuffix(name, ".parquet") {
+	if isTable(name) {
 		n, err = rows(ctx, f, want, each)
 		return n, 0, err
 	}
@@ -119,6 +134,15 @@ func plain(name string, f io.Reader) (io.Reader, func(), error) {
 func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog.Record)) (n, skipped int, err error) {
 	needle := []byte(`"` + want.String() + `"`)
 	reader := bufio.NewReaderSize(in, natlog.MaxLine)
+	take := func(text []byte) {
+		if r, err := natlog.ParseJSON(bytes.TrimSpace(text)); err == nil {
+			n++
+			each(&r)
+		} else if len(bytes.TrimSpace(text)) > 0 {
+			skipped++
+		}
+	}
+	var passed []byte // the last line that was passed over: it says until when there was a log
 	long := false
 	for count := 0; ; count++ {
 		if count%4096 == 0 && ctx.Err() != nil {
@@ -129,6 +153,11 @@ func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog
 			long = true
 			continue
 		}
+		about := !bytes.Contains(text, session)
+		if passed != nil && (err != nil || about) {
+			take(passed)
+			passed = nil
+		}
 		if err != nil && err != io.EOF {
 			return n, skipped, err
 		}
@@ -136,15 +165,11 @@ func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog
 		case long:
 			long = false
 			skipped++
-		case len(text) > 0 && (bytes.Contains(text, needle) || !bytes.Contains(text, session)):
-			if r, parseErr := natlog.ParseJSON(bytes.TrimSpace(text)); parseErr == nil {
-				n++
-				each(&r)
-			} else if len(bytes.TrimSpace(text)) > 0 {
-				skipped++
-			}
-		case len(text) > 0:
-			n++
+		case len(text) == 0:
+		case about || n == 0 || bytes.Contains(text, needle):
+			take(text)
+		default:
+			passed = append(passed[:0], text...)
 		}
 		if err == io.EOF {
 			return n, skipped, nil
@@ -174,17 +199,26 @@ func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Re
 	defer reader.Close()
 	batch := make([]table.NATLog, rowsAtOnce)
 	text := want.String()
+	take := func(row *table.NATLog) {
+		if r, ok := recordOf(row); ok {
+			each(&r)
+		}
+	}
+	var passed *table.NATLog
 	for {
 		read, err := reader.Read(batch)
 		for i := range batch[:read] {
-			n++
 			row := &batch[i]
-			if row.Src != text && row.NATAddress != text && row.Dst != text {
+			if n++; n > 1 && row.Src != text && row.NATAddress != text && row.Dst != text && row.Server != text {
+				passed = row
 				continue
 			}
-			if r, ok := recordOf(row); ok {
-				each(&r)
-			}
+			passed = nil
+			take(row)
+		}
+		if passed != nil { // until when there was a log; the batch is used again
+			take(passed)
+			passed = nil
 		}
 		if err == io.EOF {
 			return n, nil

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/permit"
+	"golang.org/x/sys/unix"
 )
 
 // File appends JSON lines to a file.
@@ -23,6 +26,7 @@ type File struct {
 	file *os.File
 	size int64
 	text []byte
+	ends []int
 	// reopen is set by a signal: another program has renamed the file.
 	reopen atomic.Bool
 }
@@ -45,43 +49,77 @@ func (f *File) open() error {
 	if f.file, err = os.OpenFile(f.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o640); err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
+	isRegular, err := f.look()
+	if err == nil && isRegular {
+		if err = disk.Lock(f.file); errors.Is(err, unix.EWOULDBLOCK) {
+			err = errHeld
+		}
+		if err == nil {
+			err = f.cut()
+		}
+	} else {
+		f.most = 0
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("open the log: %w", err), f.close())
+	}
+	return nil
+}
+
+var errHeld = errors.New("another log is written to this file; give each one a path of its own")
+
+// look reads the size, which another program may have made smaller.
+func (f *File) look() (isRegular bool, err error) {
 	info, err := f.file.Stat()
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return false, err
 	}
-	if f.size = info.Size(); !info.Mode().IsRegular() {
-		f.most = 0
-		return nil
-	}
-	whole, err := wholeLines(f.file, f.size)
-	if err == nil && whole < f.size {
-		f.size = whole
-		err = f.file.Truncate(whole)
-	}
-	return err
+	f.size = info.Size()
+	return info.Mode().IsRegular(), nil
 }
 
 // Reopen has the next record go to the file that has the path then: logrotate(8) sends SIGHUP after it has renamed one.
 func (f *File) Reopen() { f.reopen.Store(true) }
 
-// Send appends all records or none.
+// Send appends records: of a disk that becomes full, the first ones.
 func (f *File) Send(_ context.Context, records []natlog.Record) (int, error) {
 	if err := f.ready(); err != nil {
 		return 0, err
 	}
-	f.text = f.text[:0]
+	f.text, f.ends = f.text[:0], f.ends[:0]
 	for i := range records {
 		f.text = records[i].AppendJSON(f.text)
+		f.ends = append(f.ends, len(f.text))
 	}
 	n, err := f.file.Write(f.text)
-	if err != nil {
-		if n > 0 && f.file.Truncate(f.size) != nil {
-			err = errors.Join(err, f.close())
-		}
-		return 0, err
-	}
 	f.size += int64(n)
-	return len(records), nil
+	if err == nil {
+		return len(records), nil
+	}
+	whole, found := slices.BinarySearch(f.ends, n)
+	if found {
+		whole++
+	}
+	if n > 0 {
+		if cutErr := f.cut(); cutErr != nil {
+			err = errors.Join(err, cutErr, f.close())
+		}
+	}
+	return whole, err
+}
+
+// cut removes what follows the last whole line of a file.
+func (f *File) cut() error {
+	isRegular, err := f.look()
+	if err != nil || !isRegular {
+		return err
+	}
+	whole, err := wholeLines(f.file, f.size)
+	if err != nil || whole == f.size {
+		return err
+	}
+	f.size = whole
+	return f.file.Truncate(whole)
 }
 
 // ready opens the file where it is not open, and rotates it where it is large.

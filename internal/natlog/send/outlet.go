@@ -21,6 +21,17 @@ type Output interface {
 	Close() error
 }
 
+// Keeper is an output that keeps what Send took for a while: it is delivered when Kept is 0.
+type Keeper interface {
+	Output
+	// Kept are how many records it has taken and not delivered, Omitted how many it has no place for.
+	Kept() int
+	Omitted() uint64
+	// Flush delivers what is kept, all or nothing, Due is in how much time that is to be called.
+	Flush(ctx context.Context) error
+	Due() time.Duration
+}
+
 // Bounds of what waits in memory, and of the time between two attempts.
 const (
 	queueRecords = 1 << 15
@@ -63,17 +74,18 @@ type Outlet struct {
 	spooled chan struct{}
 	running sync.WaitGroup
 	cancel  context.CancelFunc
-	// failing is set from a failure that was noted to the next success.
-	failing bool
-	// spoolFailing is the same of writing to the spool.
-	spoolFailing bool
+	// sending are failures of the receiver, spooling those of writing to the spool.
+	sending, spooling failures
+	// at is how far the spool was read, by the goroutine that delivers.
+	at position
 }
 
 // Tally is what became of the records of a run.
 type Tally struct {
-	// Records came, Delivered were taken by the receiver, Lost found no room. Waiting bytes are left in the spool.
-	Records, Delivered, Lost uint64
-	Waiting                  int64
+	// Records came, Delivered were taken by the receiver, Lost found no room, for Omitted it has no place. Unsaid are those of
+	// Lost of which no record says so. Waiting bytes are left in the spool.
+	Records, Delivered, Lost, Omitted, Unsaid uint64
+	Waiting                                   int64
 }
 
 // Reasons of lost records.
@@ -82,6 +94,7 @@ const (
 	reasonSpool   = "the receiver is slow or away, and the spool is full"
 	reasonDisk    = "the spool cannot be written"
 	reasonDamaged = "damaged lines of the spool"
+	reasonClose   = "the receiver did not take them at the end"
 )
 
 // NewOutlet begins to deliver.
@@ -195,8 +208,60 @@ func (l *Outlet) deliverQueue(ctx context.Context) {
 			return
 		}
 		if len(taken) == 0 {
-			<-l.more
+			l.await(ctx, l.more)
 		}
+	}
+}
+
+// await waits for a signal, and has an output deliver what it keeps when that is due. It is false when no more will come.
+func (l *Outlet) await(ctx context.Context, signal <-chan struct{}) bool {
+	keeper, is := l.out.(Keeper)
+	for wait := time.Duration(0); is && keeper.Kept() > 0; {
+		timer := time.NewTimer(max(keeper.Due(), wait))
+		select {
+		case _, open := <-signal:
+			timer.Stop()
+			return open
+		case <-timer.C:
+			wait = min(max(2*wait, l.o.retry), lastRetry)
+			l.note(l.flush(ctx, keeper))
+		}
+	}
+	_, open := <-signal
+	return open
+}
+
+// flush has an output deliver what it keeps.
+func (l *Outlet) flush(ctx context.Context, k Keeper) error {
+	if err := k.Flush(ctx); err != nil || l.o.Spool == nil {
+		return err
+	}
+	return l.o.Spool.Delivered(l.at)
+}
+
+// failures are those of one thing that is tried again.
+type failures struct {
+	failing bool
+	noted   time.Time
+}
+
+// notedEvery bounds how often something is noted that fails and works in turn.
+const notedEvery = time.Minute
+
+// isNews reports whether an error is one to note: the first after a success, unless another one was noted just before.
+func (f *failures) isNews(err error) bool {
+	first := err != nil && !f.failing
+	if f.failing = err != nil; !first || time.Since(f.noted) < notedEvery {
+		return false
+	}
+	f.noted = time.Now()
+	return true
+}
+
+// note notes failures to send.
+func (l *Outlet) note(err error) {
+	if l.sending.isNews(err) && l.o.Note != nil {
+		l.o.Note(fmt.Errorf("send to %s: %w; retrying", l.o.Name, err))
 	}
 }
 
@@ -212,19 +277,15 @@ func (l *Outlet) deliver(ctx context.Context, batch []natlog.Record) (left []nat
 		}
 		l.mu.Unlock()
 		batch = batch[n:]
-		if err == nil {
-			l.failing = false
-			continue
-		}
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return batch
+		}
+		l.note(err)
+		if err == nil {
+			continue
 		}
 		if n > 0 {
 			wait = l.o.retry
-		}
-		if !l.failing && l.o.Note != nil {
-			l.failing = true
-			l.o.Note(fmt.Errorf("send to %s: %w; retrying", l.o.Name, err))
 		}
 		if !pause(ctx, wait) {
 			return batch
@@ -292,22 +353,22 @@ func (l *Outlet) appendSpool(batch []natlog.Record) bool {
 
 const usualLine = 320
 
-// noteSpool notes the first error of several.
 func (l *Outlet) noteSpool(err error) {
-	if err != nil && !l.spoolFailing && l.o.Note != nil {
+	if l.spooling.isNews(err) && l.o.Note != nil {
 		l.o.Note(err)
 	}
-	l.spoolFailing = err != nil
 }
 
 // deliverSpool delivers what the spool has.
 func (l *Outlet) deliverSpool(ctx context.Context) {
 	var records []natlog.Record
+	l.at = l.o.Spool.Position()
+	keeper, _ := l.out.(Keeper)
 	for ctx.Err() == nil {
-		batch, behind, damaged, err := l.o.Spool.Next(records)
+		batch, behind, damaged, err := l.o.Spool.Next(l.at, records)
 		records = batch
 		if err == nil && len(batch) == 0 && damaged == 0 {
-			if _, open := <-l.spooled; !open {
+			if !l.await(ctx, l.spooled) {
 				return
 			}
 			continue
@@ -317,12 +378,17 @@ func (l *Outlet) deliverSpool(ctx context.Context) {
 				return // it stays in the spool: what was sent of the batch is sent again
 			}
 			l.dropped(reasonDamaged, damaged)
-			err = l.o.Spool.Delivered(behind)
+			l.at = behind
+			switch {
+			case keeper == nil || keeper.Kept() == 0:
+				err = l.o.Spool.Delivered(l.at)
+			case l.o.Spool.IsPressed():
+				l.note(l.flush(ctx, keeper))
+			}
 			signal(l.more) // there is room, for what was lost to be said
 		}
 		if err != nil {
-			if !l.failing && l.o.Note != nil {
-				l.failing = true
+			if l.sending.isNews(err) && l.o.Note != nil {
 				l.o.Note(fmt.Errorf("read the spool of %s: %w", l.o.Name, err))
 			}
 			if !pause(ctx, l.o.retry) {
@@ -344,6 +410,12 @@ func (l *Outlet) Close(patience time.Duration) (Tally, error) {
 	l.cancel()
 	l.restore(l.queue, reasonQueue) // patience ended before they were taken
 	err := l.out.Close()
+	if keeper, is := l.out.(Keeper); is {
+		err = errors.Join(err, l.settle(keeper))
+	}
+	for _, n := range l.lost {
+		l.all.Unsaid += n
+	}
 	if l.o.Spool != nil {
 		l.all.Waiting = l.o.Spool.Waiting()
 		err = errors.Join(err, l.o.Spool.Close())
@@ -352,4 +424,19 @@ func (l *Outlet) Close(patience time.Duration) (Tally, error) {
 		err = fmt.Errorf("close %s: %w", l.o.Name, err)
 	}
 	return l.all, err
+}
+
+// settle counts what an output that is closed kept: it is lost, or waits in the spool.
+func (l *Outlet) settle(k Keeper) error {
+	kept := uint64(k.Kept())
+	l.all.Omitted = k.Omitted()
+	l.all.Delivered -= kept + l.all.Omitted
+	if l.o.Spool == nil {
+		l.drop(reasonClose, kept)
+		return nil
+	}
+	if kept > 0 {
+		return nil
+	}
+	return l.o.Spool.Delivered(l.at)
 }

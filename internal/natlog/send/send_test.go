@@ -132,7 +132,7 @@ func TestWhatFindsNoRoomInMemoryIsSaid(t *testing.T) {
 func TestTheEndDoesNotWaitForever(t *testing.T) {
 	o := NewOutlet(&receiver{refuse: true}, Options{Name: "x", Lost: lost, retry: time.Millisecond})
 	o.Put(records(0, 10))
-	if tally, err := o.Close(10 * time.Millisecond); err != nil || tally.Lost != 10 {
+	if tally, err := o.Close(10 * time.Millisecond); err != nil || tally.Lost != 10 || tally.Unsaid != 10 {
 		t.Errorf("%+v, %v", tally, err)
 	}
 	dir := t.TempDir()
@@ -470,6 +470,218 @@ func TestTablesComeBack(t *testing.T) {
 	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestASpoolOnAFullDisk fills the disk that the spool has alone: what is delivered after that makes room again, by the
+// position in place and by segments that are removed, in this run and in the next.
+func TestASpoolOnAFullDisk(t *testing.T) {
+	dir := testutil.SmallDisk(t, "1200k") + "spool"
+	var first, next int
+	for run := range 2 {
+		r := &receiver{refuse: true}
+		var noted atomic.Int32
+		s := openSpool(t, dir, 1<<30)
+		o := NewOutlet(r, Options{Name: "x", Lost: lost, retry: time.Millisecond, Spool: s, Note: func(error) { noted.Add(1) }})
+		for i := 0; i < 10_000; i += 500 {
+			o.Put(records(i, i+500))
+		}
+		testutil.Eventually(t, "a full disk", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.all.Lost > 0 && len(o.queue) == 0 })
+		r.set(false)
+		testutil.Eventually(t, "room", func() bool { return s.Waiting() == 0 })
+		got, _ := r.seen()
+		first = len(got)
+		o.Put(records(20_000, 22_000))
+		tally, err := o.Close(time.Minute)
+		got, said := r.seen()
+		next = len(got) - first
+		if err != nil || next != 2000 || tally.Waiting != 0 || tally.Lost != said || tally.Unsaid != 0 || first < 1000 {
+			t.Errorf("run %d: %+v, %v; %d came, then %d, %d said to be lost", run, tally, err, first, next, said)
+		}
+		if n := noted.Load(); n > 2 { // the receiver, the spool
+			t.Errorf("noted %d times", n)
+		}
+	}
+}
+
+// TestPositionIsWrittenInPlace: of two slots the newer whole one counts, and the text of an earlier natkit.
+func TestPositionIsWrittenInPlace(t *testing.T) {
+	dir := t.TempDir()
+	r := record(1)
+	line := r.AppendJSON(nil)
+	s := openSpool(t, dir, LeastSpool)
+	for range 3 {
+		if ok, err := s.Append(line); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	number := s.segments[len(s.segments)-1].number
+	at := func(n int) position { return position{number, int64(n * len(line))} }
+	for n := 1; n <= 2; n++ {
+		if err := s.Delivered(at(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, positionName)
+	text, err := os.ReadFile(name)
+	if err != nil || len(text) != int(2*slotSize) {
+		t.Fatalf("%q, %v", text, err)
+	}
+	torn := bytes.Clone(text)
+	torn[5] ^= 1 // of the second write
+	for _, tt := range []struct {
+		text []byte
+		want position
+	}{{text, at(2)}, {torn, at(1)}, {fmt.Appendf(nil, "%d %d\n", number, len(line)), at(1)}, {[]byte("x"), position{}}, {nil, position{}}} {
+		if err := os.WriteFile(name, tt.text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openSpool(t, dir, LeastSpool)
+		if s.read != tt.want {
+			t.Errorf("%q: %+v, want %+v", tt.text, s.read, tt.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func rowsIn(t *testing.T, dir string) (n int) {
+	t.Helper()
+	if _, err := files.Read(t.Context(), dir, netip.MustParseAddr("203.0.113.1"), func(*natlog.Record) { n++ }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTablesOnAFullDisk: what could not be written is kept and written when there is room, and is lost, and said to be, at the end
+// alone; what has no row does not count as delivered.
+func TestTablesOnAFullDisk(t *testing.T) {
+	for _, room := range []bool{true, false} {
+		disk := testutil.SmallDisk(t, "64k")
+		rest := disk + "rest"
+		if err := os.WriteFile(rest, make([]byte, 60<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := NewTables(store.Options{To: disk + "pq", Node: "gw", Version: "1"}, "6.1", time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := NewOutlet(out, Options{Name: "x", Lost: lost, retry: time.Millisecond})
+		const n = 3000
+		o.Put([]natlog.Record{{Kind: natlog.Begin, Time: noon}})
+		o.Put(records(0, n))
+		testutil.Eventually(t, "records that are taken", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.all.Delivered == n+1 })
+		if room {
+			err = os.Remove(rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		tally, err := o.Close(time.Minute)
+		want := Tally{Records: n + 1, Omitted: 1, Delivered: n}
+		if !room {
+			want = Tally{Records: n + 1, Omitted: 1, Lost: n, Unsaid: n}
+		}
+		if tally != want || (err == nil) != room {
+			t.Errorf("%+v, %v, want %+v", tally, err, want)
+		}
+		if room && rowsIn(t, disk+"pq") != n {
+			t.Errorf("%d rows", rowsIn(t, disk+"pq"))
+		}
+	}
+}
+
+// TestTablesAreWrittenAgain: a file that fails leaves its records for the next attempt, and a spool keeps them until then.
+func TestTablesAreWrittenAgain(t *testing.T) {
+	dir, now := t.TempDir(), noon
+	to := filepath.Join(dir, "pq")
+	if err := os.WriteFile(to, nil, 0o600); err != nil { // not a directory
+		t.Fatal(err)
+	}
+	newTables := func() *Tables {
+		out, err := NewTables(store.Options{To: to, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	out := newTables()
+	if n, err := out.Send(t.Context(), records(0, 10)); n != 10 || err != nil {
+		t.Fatal(n, err)
+	}
+	now = now.Add(tablesEvery)
+	if n, err := out.Send(t.Context(), records(10, 20)); n != 0 || err == nil || out.Kept() != 10 {
+		t.Fatal(n, err, out.Kept())
+	}
+	if err := os.Remove(to); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := out.Send(t.Context(), records(10, 20)); n != 10 || err != nil || out.Kept() != 0 || rowsIn(t, to) != 20 {
+		t.Fatal(n, err, out.Kept(), rowsIn(t, to))
+	}
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	spool := filepath.Join(dir, "spool")
+	for _, refused := range []bool{true, false} {
+		if refused {
+			if err := os.WriteFile(to, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := NewOutlet(newTables(), Options{Name: "x", Lost: lost, Spool: openSpool(t, spool, LeastSpool)})
+		if refused {
+			o.Put(records(0, 10))
+		}
+		tally, err := o.Close(time.Minute)
+		if (err != nil) != refused || tally.Lost != 0 || (tally.Waiting != 0) != refused {
+			t.Errorf("%+v, %v", tally, err)
+		}
+		if refused {
+			if err := os.Remove(to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := rowsIn(t, to); n != 10 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// TestAFileOnAFullDisk: the lines that had room are there once, whole ones alone, also where somebody makes the file shorter.
+func TestAFileOnAFullDisk(t *testing.T) {
+	path := testutil.SmallDisk(t, "64k") + "nat.jsonl"
+	f, err := NewFile(path, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewFile(path, 0, 0); !errors.Is(err, errHeld) {
+		t.Errorf("a second log: %v", err)
+	}
+	all := records(0, 1000)
+	sent, err := f.Send(t.Context(), all)
+	if err == nil || sent == 0 || sent == len(all) || lines(t, path) != sent {
+		t.Fatalf("%d sent, %d lines, %v", sent, lines(t, path), err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	again, err := f.Send(t.Context(), all)
+	if err == nil || again != sent || lines(t, path) != sent {
+		t.Fatalf("%d sent, %d lines, %v", again, lines(t, path), err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Send(t.Context(), all[:10]); n != 10 || err != nil || lines(t, path) != 10 {
+		t.Errorf("%d sent, %d lines, %v", n, lines(t, path), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

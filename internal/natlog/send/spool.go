@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/permit"
+	"golang.org/x/sys/unix"
 )
 
 // Bounds of a spool and of its files.
@@ -41,13 +43,16 @@ const (
 // process, by kill -9 too, loses none that Append took; the end of the machine those of the last segment that the kernel had
 // not yet written.
 //
-// What is delivered is noted in a file of its own after each batch: a batch that was on its way when the process was killed is
+// What is delivered is noted in a file of its own after each batch, and freed: a batch that was on its way when the process was killed is
 // delivered twice.
 type Spool struct {
 	dir     string
 	limit   int64
 	segment int64
 	lock    *os.File
+	// noted has the position, written is how many times it was.
+	noted   *os.File
+	written uint64
 
 	mu sync.Mutex
 	// segments are the files by number, the oldest first; the last one is appended to by out.
@@ -56,6 +61,8 @@ type Spool struct {
 	bytes    int64
 	// read is how far what was delivered goes.
 	read position
+	// full: the last lines found no room, in the spool or on the disk.
+	full bool
 }
 
 type segment struct {
@@ -92,7 +99,10 @@ func (s *Spool) open() error {
 		return err
 	}
 	if s.lock, err = disk.TryLock(filepath.Join(s.dir, lockName)); err != nil {
-		return errors.Join(errSpoolHeld, err)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return errSpoolHeld
+		}
+		return err
 	}
 	if err := s.list(); err != nil {
 		return err
@@ -172,20 +182,56 @@ func wholeLines(f io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
-func (s *Spool) readPosition() error {
-	text, err := disk.ReadPlain(filepath.Join(s.dir, positionName), 1<<10)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+// slotForm is a position in the file of that name, which has two: one after the other is written in place, so that a full disk
+// has room for it, and that the machine's end amid one leaves the other. It is the count of writes, the position, and a sum.
+const slotForm = "%020d %020d %020d %08x\n"
+
+var slotSize = int64(len(slot(0, position{})))
+
+func slot(written uint64, p position) []byte {
+	sum := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d %d %d", written, p.segment, p.offset))
+	return fmt.Appendf(nil, slotForm, written, p.segment, p.offset, sum)
+}
+
+// readPosition reads the file; without a whole slot all is delivered again.
+func (s *Spool) readPosition() (err error) {
+	path := filepath.Join(s.dir, positionName)
+	if err := permit.File(path); err != nil {
 		return err
 	}
-	var p position
-	if _, err := fmt.Sscanf(string(text), "%d %d\n", &p.segment, &p.offset); err != nil || p.offset < 0 {
-		return nil // of a machine that went down while it was written: all is delivered again
+	if s.noted, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
+		return err
 	}
-	s.read = p
+	text := make([]byte, 2*slotSize)
+	n, err := s.noted.ReadAt(text, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	for b := range slices.Chunk(text[:n], int(slotSize)) {
+		var written uint64
+		var p position
+		var sum uint32
+		if _, err := fmt.Sscanf(string(b), "%d %d %d %x\n", &written, &p.segment, &p.offset, &sum); err == nil && written >= s.written && bytes.Equal(b, slot(written, p)) {
+			s.read, s.written = p, written
+		}
+	}
+	if s.written == 0 { // of an earlier natkit
+		var p position
+		if _, err := fmt.Sscanf(string(text[:n]), "%d %d\n", &p.segment, &p.offset); err == nil && p.offset >= 0 {
+			s.read = p
+		}
+	}
 	return s.removeDelivered()
+}
+
+// writePosition is not synced: the end of the process does not undo it, and that of the machine has some delivered twice.
+func (s *Spool) writePosition() error {
+	at := int64((s.written+1)%2) * slotSize
+	if _, err := s.noted.WriteAt(slot(s.written+1, s.read), at); err != nil {
+		return err
+	}
+	s.written++
+	return nil
 }
 
 // begin makes a segment to append to.
@@ -215,6 +261,12 @@ func (s *Spool) begin() error {
 func (s *Spool) Append(lines []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ok, err := s.append(lines)
+	s.full = !ok
+	return ok, err
+}
+
+func (s *Spool) append(lines []byte) (bool, error) {
 	if s.bytes+int64(len(lines)) > s.limit {
 		return false, nil
 	}
@@ -235,13 +287,20 @@ func (s *Spool) Append(lines []byte) (bool, error) {
 	return err == nil, err
 }
 
+// IsPressed reports whether the room of the spool is used by half, or found to be too small.
+func (s *Spool) IsPressed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full || s.bytes > s.limit/2
+}
+
 // batchBytes is how much of the spool is delivered at once.
 const batchBytes = 256 << 10
 
-// Next returns the oldest records that are not delivered, and where they end; none where all are. damaged is how many lines
+// Next returns the records behind a position, and where they end; none where there are none. damaged is how many lines
 // among them are none.
-func (s *Spool) Next(into []natlog.Record) (records []natlog.Record, behind position, damaged int, err error) {
-	text, behind, err := s.nextText()
+func (s *Spool) Next(at position, into []natlog.Record) (records []natlog.Record, behind position, damaged int, err error) {
+	text, behind, err := s.nextText(at)
 	records = into[:0]
 	for line := range bytes.Lines(text) {
 		r, err := natlog.ParseJSON(bytes.TrimSuffix(line, []byte("\n")))
@@ -254,9 +313,8 @@ func (s *Spool) Next(into []natlog.Record) (records []natlog.Record, behind posi
 	return records, behind, damaged, err
 }
 
-func (s *Spool) nextText() ([]byte, position, error) {
+func (s *Spool) nextText(at position) ([]byte, position, error) {
 	s.mu.Lock()
-	at := s.read
 	segments := slices.Clone(s.segments)
 	s.mu.Unlock()
 	for _, g := range segments {
@@ -289,7 +347,14 @@ func (s *Spool) nextText() ([]byte, position, error) {
 	return nil, at, nil
 }
 
-// Delivered notes how far what was delivered goes.
+// Position is how far what was delivered goes.
+func (s *Spool) Position() position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read
+}
+
+// Delivered notes how far what was delivered goes, and frees what lies before that.
 func (s *Spool) Delivered(behind position) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,16 +362,21 @@ func (s *Spool) Delivered(behind position) error {
 	if err := permit.File(s.dir); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d %d\n", behind.segment, behind.offset)
-	path := filepath.Join(s.dir, positionName)
-	// Not synced: the end of the process does not undo it, and that of the machine has some delivered twice.
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+	_ = s.leave() // without it there is as much room as before
+	if err := s.removeDelivered(); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
+	return s.writePosition()
+}
+
+// leave begins another segment where all of the last one is delivered, so that it can be removed: when it is large, or room is
+// needed.
+func (s *Spool) leave() error {
+	last := s.segments[len(s.segments)-1]
+	if s.out == nil || last.number != s.read.segment || s.read.offset < last.size || last.size == 0 || last.size < leastSegment && !s.full {
+		return nil
 	}
-	return s.removeDelivered()
+	return s.begin()
 }
 
 // removeDelivered removes segments of which all is delivered, but for the one that is appended to.
@@ -352,6 +422,10 @@ func (s *Spool) Close() error {
 	if s.out != nil {
 		errs = append(errs, s.out.Sync(), s.out.Close())
 		s.out = nil
+	}
+	if s.noted != nil {
+		errs = append(errs, s.noted.Close())
+		s.noted = nil
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

@@ -14,21 +14,22 @@ import (
 	"github.com/natkit/natkit/internal/table/store"
 )
 
-// Tables writes rows of the table nat_log. A file is visible when it is whole: after tablesEvery or tablesRows. Rows of
-// one that is not yet are lost where the process is killed.
+// Tables writes rows of the table nat_log. A file is visible when it is whole: after tablesEvery or tablesRows. Until then
+// the records are kept, and are written again where that fails; those of a process that is killed are lost, without a spool.
 type Tables struct {
 	o      store.Options
 	kernel string
 	now    func() time.Time
-	store  *store.Store
-	sink   *store.Sink[table.NATLog]
-	rows   int
+	kept   []natlog.Record
 	began  time.Time
+	// omitted are records that have no row.
+	omitted uint64
 }
 
+// Bounds of a file: its age, and its rows, of which the records take some 80 MB.
 const (
 	tablesEvery = time.Minute
-	tablesRows  = 1 << 20
+	tablesRows  = 1 << 18
 )
 
 // NewTables writes to a directory or a store that speaks S3.
@@ -43,47 +44,66 @@ func NewTables(o store.Options, kernel string, now func() time.Time) (*Tables, e
 	return &Tables{o: o, kernel: kernel, now: now}, nil
 }
 
-// Send takes rows. Records of what was lost are none.
+// Send keeps records, and writes the file of those that it has where that is due. Where that fails it takes none.
 func (t *Tables) Send(ctx context.Context, records []natlog.Record) (int, error) {
+	kept, omitted := len(t.kept), t.omitted
 	for i := range records {
 		r := &records[i]
-		if !r.IsSession() {
-			continue
+		switch {
+		case hasRow(r):
+			if len(t.kept) == 0 {
+				t.began = t.now()
+			}
+			t.kept = append(t.kept, *r)
+		case r.Kind != natlog.Lost: // which does not count
+			t.omitted++
 		}
-		if err := t.begin(ctx); err != nil {
-			return i, err
-		}
-		if err := t.sink.Add(t.row(r)); err != nil {
-			t.store.Abort()
-			t.store = nil
-			return i, err
-		}
-		t.rows++
 	}
-	if t.store != nil && (t.rows >= tablesRows || t.now().Sub(t.began) >= tablesEvery) {
-		return len(records), t.commit()
+	if len(t.kept) < tablesRows && (len(t.kept) == 0 || t.Due() > 0) {
+		return len(records), nil
+	}
+	if err := t.Flush(ctx); err != nil {
+		t.kept, t.omitted = t.kept[:kept], omitted
+		return 0, err
 	}
 	return len(records), nil
 }
 
-func (t *Tables) begin(ctx context.Context) (err error) {
-	if t.store != nil {
+// hasRow reports whether the table has a row for a record: not for what was lost and for begin and stop.
+func hasRow(r *natlog.Record) bool { return r.IsSession() }
+
+// Kept are the records that are taken and in no file yet.
+func (t *Tables) Kept() int { return len(t.kept) }
+
+// Omitted are the records that have no row.
+func (t *Tables) Omitted() uint64 { return t.omitted }
+
+// Due is when the file of what is kept is.
+func (t *Tables) Due() time.Duration { return tablesEvery - t.now().Sub(t.began) }
+
+// Flush writes a file of what is kept.
+func (t *Tables) Flush(ctx context.Context) error {
+	if len(t.kept) == 0 {
 		return nil
 	}
 	o := t.o
 	o.Now = t.now()
-	if t.store, err = store.Open(context.WithoutCancel(ctx), o); err != nil {
-		t.store = nil
+	s, err := store.Open(context.WithoutCancel(ctx), o)
+	if err != nil {
 		return err
 	}
-	t.sink, t.rows, t.began = store.Of[table.NATLog](t.store), 0, o.Now
+	sink := store.Of[table.NATLog](s)
+	for i := range t.kept {
+		if err := sink.Add(t.row(&t.kept[i])); err != nil {
+			s.Abort()
+			return err
+		}
+	}
+	if err := s.Commit(); err != nil {
+		return err
+	}
+	t.kept = t.kept[:0]
 	return nil
-}
-
-func (t *Tables) commit() error {
-	s := t.store
-	t.store = nil
-	return s.Commit()
 }
 
 func (t *Tables) row(r *natlog.Record) table.NATLog {
@@ -102,9 +122,4 @@ func (t *Tables) row(r *natlog.Record) table.NATLog {
 }
 
 // Close makes the last file visible.
-func (t *Tables) Close() error {
-	if t.store == nil {
-		return nil
-	}
-	return t.commit()
-}
+func (t *Tables) Close() error { return t.Flush(context.Background()) }

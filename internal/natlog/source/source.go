@@ -42,6 +42,13 @@ type Options struct {
 	Note func(string)
 }
 
+// noteStep notes that the clock was set.
+func (o *Options) noteStep(step time.Duration) {
+	if step != 0 && o.Note != nil {
+		o.Note(fmt.Sprintf("the clock was set by %s: times in the log are by the new one from here, and a time may occur twice", step.Round(time.Millisecond)))
+	}
+}
+
 // Source finds connections.
 type Source interface {
 	// Run calls put with records until ctx ends; put must not keep them.
@@ -112,6 +119,11 @@ func (t *trace) Run(ctx context.Context, put func([]natlog.Record)) error {
 	}
 	for last := false; !last; {
 		last = ctx.Err() != nil // then what is there is still read
+		step, err := t.tracer.FollowClock()
+		if err != nil {
+			return err
+		}
+		t.o.noteStep(step)
 		until := time.Now()
 		if !last {
 			until = until.Add(readEvery)

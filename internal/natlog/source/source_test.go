@@ -137,3 +137,30 @@ func TestMoreThanAreFollowed(t *testing.T) {
 		t.Errorf("%d starts, %d lost", starts, lost)
 	}
 }
+
+// TestTheClockIsSet: the end of a connection has both times by one clock, also where that was set after its start.
+func TestTheClockIsSet(t *testing.T) {
+	client, gw := gateway(t)
+	zero, notes := time.Unix(1_700_000_000, 0), 0
+	s, err := openTableBy(func() (time.Time, error) { return zero, nil }, Options{Netns: gw, Note: func(string) { notes++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []natlog.Record
+	once := func() {
+		t.Helper()
+		if _, err := s.once(t.Context(), func(all []natlog.Record) { seen = append(seen, all...) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(t, client, 10000, 53)
+	once()
+	zero = zero.Add(-50 * time.Second)
+	if _, err := dump.Delete(t.Context(), gw, &conntrack.Filter{Family: unix.AF_INET}); err != nil {
+		t.Fatal(err)
+	}
+	once()
+	if len(seen) != 2 || seen[1].Kind != natlog.End || seen[1].Started.Sub(seen[0].Started) != -50*time.Second || notes != 1 {
+		t.Errorf("%d notes, %+v", notes, seen)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/natlog"
@@ -44,15 +45,22 @@ type table struct {
 	unfollowed, toldUnfollowed uint64
 	slow                       bool
 	records                    []natlog.Record
+	// clock is followed, set is by how much it was set since the first reading.
+	clock *bpf.Clock
+	set   time.Duration
 }
 
 // followed is an entry.
 type followed struct {
 	record natlog.Record
 	round  uint32
+	set    time.Duration
 }
 
-func openTable(o Options) (*table, error) {
+func openTable(o Options) (*table, error) { return openTableBy(nil, o) }
+
+// openTableBy is openTable with a clock, nil for the host's.
+func openTableBy(clock func() (time.Time, error), o Options) (*table, error) {
 	if o.Every <= 0 {
 		o.Every = UsualEvery
 	}
@@ -65,6 +73,10 @@ func openTable(o Options) (*table, error) {
 	t := &table{o: o, seed: maphash.MakeSeed(), live: map[uint64]followed{}, shortest: shortestTimeout(o.Netns)}
 	if t.o.Note == nil {
 		t.o.Note = func(string) {}
+	}
+	var err error
+	if t.clock, err = bpf.NewClock(clock); err != nil {
+		return nil, err
 	}
 	// The first reading is what is there already: no start, as nothing is known of when it was.
 	if err := t.read(context.Background(), time.Now()); err != nil {
@@ -133,6 +145,12 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	if !t.before.IsZero() {
 		within = now.Sub(t.before)
 	}
+	step, err := t.clock.Follow()
+	if err != nil {
+		return err
+	}
+	t.set += step
+	t.o.noteStep(step)
 	filter := &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
 	result, err := dump.Each(ctx, t.o.Netns, filter, func(e *conntrack.Entry) error {
 		t.see(e, now, within)
@@ -169,7 +187,7 @@ func (t *table) see(e *conntrack.Entry, now time.Time, within time.Duration) {
 		t.unfollowed++
 		return
 	}
-	f = followed{natlog.Of(natlog.Start, e), t.round}
+	f = followed{natlog.Of(natlog.Start, e), t.round, t.set}
 	f.record.Time = now
 	switch {
 	case e.Start != 0:
@@ -191,6 +209,9 @@ func (t *table) gone(now time.Time, within time.Duration) {
 			continue
 		}
 		f.record.Kind, f.record.Time, f.record.Ended, f.record.Within = natlog.End, now, now, within
+		if !f.record.Started.IsZero() { // by the clock that the end is by
+			f.record.Started = f.record.Started.Add(t.set - f.set)
+		}
 		t.records = append(t.records, f.record)
 		delete(t.live, key)
 	}

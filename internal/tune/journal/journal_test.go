@@ -312,34 +312,10 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
-// TestFullDisk uses a small tmpfs that is mounted nowhere and ends with its file
-// descriptor.
 func TestFullDisk(t *testing.T) {
-	testutil.NeedRoot(t)
-	disk, err := smallDisk()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(disk)
-	if err := onFullDisk(fmt.Sprintf("/proc/self/fd/%d", disk)); err != nil {
+	if err := onFullDisk(testutil.SmallDisk(t, "64k")); err != nil {
 		t.Error(err)
 	}
-}
-
-func smallDisk() (int, error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("open tmpfs: %w", err)
-	}
-	defer unix.Close(fs)
-	err = errors.Join(
-		unix.FsconfigSetString(fs, "size", "64k"),
-		unix.FsconfigSetString(fs, "mode", "0700"),
-		unix.FsconfigCreate(fs))
-	if err != nil {
-		return -1, fmt.Errorf("make a tmpfs: %w", err)
-	}
-	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 }
 
 func onFullDisk(dir string) error {
