@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -31,7 +33,7 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
-	testscript.Main(m, map[string]func(){"natkit": natkitMain, "natkit-unclassified": unclassifiedMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain})
+	testscript.Main(m, map[string]func(){"natkit": natkitMain, "natkit-unclassified": unclassifiedMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain, "read-tables": readTablesMain, "answer-tcp": answerMain})
 }
 
 func natkitMain() {
@@ -65,6 +67,25 @@ func floodMain() {
 	}
 }
 
+// answerMain takes connections at each ADDR:PORT, and keeps them until its script ends or they do.
+func answerMain() {
+	for _, address := range os.Args[1:] {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		go func() {
+			for {
+				if c, err := l.Accept(); err == nil {
+					go func() { _, _ = io.Copy(io.Discard, c) }()
+				}
+			}
+		}()
+	}
+	time.Sleep(testutil.Patience(10 * time.Minute))
+}
+
 // TestScript runs testdata/script/*.txtar, the language of which is that of
 // testscript with these words more:
 //
@@ -81,7 +102,7 @@ func floodMain() {
 //	[root]               condition: the effective user is root
 //	[kprobes]            condition: eBPF programs can be attached to kernel functions
 //
-// $PID is the test's process number, to make names with. $FIRST has bundles of the first form, $RECORDINGS one of each scenario; $FLEET and
+// read-tables DIR… prints the rows of tables as JSON. // $PID is the test's process number, to make names with. $FIRST has bundles of the first form, $RECORDINGS one of each scenario; $FLEET and
 // $KUBECTLNATKIT are the collectors of deploy.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{

@@ -112,6 +112,7 @@ func TestPlanted(t *testing.T) {
 		{"across midnight, and one without a start", who("2026-11-30 00:00:10", 0), []string{"edge-1 10.0.0.13 no start", "edge-1 10.0.0.7 log"}},
 		{"on two nodes at once", who("2026-11-30 01:00:49", 0), []string{"edge-1 10.0.0.10 log", "edge-1 10.0.0.7 log", "edge-2 10.9.0.1 log", "edge-1 10.0.0.9 log"}},
 		{"by a wrong clock", who("2026-11-30 00:00:22", 2), []string{"edge-1 10.0.0.13 no start", "edge-1 10.0.0.7 clock"}},
+		{"by a clock that is further off", who("2026-11-30 00:00:23", 2), []string{"edge-1 10.0.0.13 no start"}},
 		{"without an end, until it was given again", who("2026-11-30 03:30:00", 0), []string{"edge-1 10.0.0.11 no end"}},
 		{"block", who("2026-11-30 12:00:00", 0), []string{"edge-1 10.0.0.12 no end", "edge-2 10.9.0.2 no end"}},
 		{"answered share fell", column(all.answered("2026-11-30 12:00:00", 7200, 0.05, 20), "address", "port", "nodes_fell"), []string{"203.0.113.80 443 3"}},
@@ -245,6 +246,19 @@ func TestEngines(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What nodes write twice, in files of other names, changes no answer.
+func TestWrittenTwice(t *testing.T) {
+	needEngines(t)
+	f, dir := small(1), t.TempDir()
+	for range 2 {
+		if _, err := f.Write(dir, []string{table.NATLogs, table.Entries, table.Samples, table.Services}, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := cases(f.tables())
+	compare(t, all, answers(t, "duckdb", dir, all))
 }
 
 func compare(t *testing.T, all []asked, got [][]row) {
