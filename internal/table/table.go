@@ -3,6 +3,7 @@
 package table
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -18,6 +19,15 @@ const (
 	MetaTable   = "natkit.table"
 	MetaVersion = "natkit.version"
 )
+
+// OtherSchema is an error where the metadata of a file, of which value returns those of a key, say that it is of another version. What a
+// program rewrote without them is taken for this one.
+func OtherSchema(value func(key string) (string, bool)) error {
+	if version, has := value(MetaSchema); has && version != Schema {
+		return fmt.Errorf("it is of version %.20q of the tables, and this natkit reads version %s: use the natkit that wrote it, or a later one", version, Schema)
+	}
+	return nil
+}
 
 // Time is microseconds since 1970 (UTC); 0 is null where a column may be null.
 type Time int64

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/natkit/natkit/internal/table"
 	"github.com/natkit/natkit/internal/table/store"
@@ -272,6 +273,39 @@ func compare(t *testing.T, all []asked, got [][]row) {
 		}
 		if len(a.want) == 0 {
 			t.Errorf("%s %v has no answer: nothing was compared", a.question, a.parameters)
+		}
+	}
+}
+
+// A table of another version is refused before an engine reads it, among others of this one.
+func TestAskOtherSchema(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	dir := t.TempDir()
+	for version, want := range map[string]string{table.Schema: "", "27": "part-27.parquet: it is of version '27' of the tables, and these questions are for version " + table.Schema} {
+		name := filepath.Join(dir, "nat_log", "day=2026-11-30", "node=a", "part-"+version+".parquet")
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		w := parquet.NewGenericWriter[table.NATLog](&b, parquet.KeyValueMetadata(table.MetaSchema, version), parquet.KeyValueMetadata(table.MetaTable, table.NATLogs))
+		if _, err := w.Write([]table.NATLog{{Src: table.MetaSchema}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(ask, "reused", dir, "--print")
+		out, err := c.CombinedOutput()
+		if want == "" && err != nil || want != "" && (c.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), want)) {
+			t.Errorf("version %s: %v: %s", version, err, out)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -195,6 +195,9 @@ func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Re
 	if name, ok := file.Lookup(table.MetaTable); !ok || name != table.NATLogs {
 		return 0, nil // another table beside it
 	}
+	if err := table.OtherSchema(file.Lookup); err != nil {
+		return 0, err
+	}
 	reader := parquet.NewGenericReader[table.NATLog](file)
 	defer reader.Close()
 	batch := make([]table.NATLog, rowsAtOnce)
