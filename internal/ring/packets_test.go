@@ -206,3 +206,54 @@ func TestPcapng(t *testing.T) {
 		t.Errorf("a file without packets: %d bytes, %v", b.Len(), err)
 	}
 }
+
+// TestPcapngOrder: packets are written in the order of their times, whatever part of the ring they are in: what came and what was dropped in the same
+// seconds, what was taken later than the next part's first, parts of a clock that was set back, and in another segment.
+func TestPcapngOrder(t *testing.T) {
+	store := newMemory()
+	w := write(t, store, LeastBytes, "one", 0, 1)
+	syn := ip4(protoTCP, tcp(5, 0)...)
+	of := func(on string, seconds ...float64) (list []Packet) {
+		for _, s := range seconds {
+			list = append(list, Packet{At: start.Add(time.Duration(s * float64(time.Second))), Interface: on, Length: 40, Data: syn})
+		}
+		return list
+	}
+	dropped := func(seconds ...float64) *Dropped {
+		d := &Dropped{}
+		for _, p := range of("eth0", seconds...) {
+			d.List = append(d.List, DroppedPacket{Packet: p, Site: snapshot.DropSite{Function: "nf_hook_slow"}})
+		}
+		return d
+	}
+	err := errors.Join(
+		w.Dropped(at(1), dropped(0.5, 4.9)), w.Packets(at(1), &Packets{List: of("eth0", 0.4, 7.1, 2)}),
+		w.Dropped(at(2), dropped(5.1, 9.9)), w.Packets(at(2), &Packets{List: of("eth1", 9.8, 5)}),
+		w.Packets(at(3), &Packets{List: of("eth2", 3, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = write(t, store, LeastBytes, "two", 4, 5)
+	if err := w.Packets(at(5), &Packets{List: of("eth0", 6, 12)}); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := WritePcapng(&b, open(t, store.fs()), start, start.Add(time.Minute), ""); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&b, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for {
+		_, info, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		got = append(got, info.Timestamp.Sub(start).Seconds())
+	}
+	if diff := cmp.Diff([]float64{0.4, 0.5, 1, 2, 3, 4.9, 5, 5.1, 6, 7.1, 9.8, 9.9, 12}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -21,24 +21,79 @@ const (
 	outbound = pcapgo.NgEpbFlagDirectionOutbound
 )
 
-// WritePcapng writes the headers of packets that were recorded from one time to another, those that came and left and those that
-// the kernel dropped. Packets begin with their IP header. One that was dropped may be there as one that came, too: it is on an interface of
+// WritePcapng writes the headers of packets that were recorded from one time to another in the order of their times, those that came and left
+// and those that the kernel dropped. One that was dropped may be there as one that came, too: it is on an interface of
 // its own, and its comment has place and reason.
 func WritePcapng(w io.Writer, r *Ring, from, to time.Time, version string) error {
 	out := pcapng{buf: bufio.NewWriter(w), version: version, numbers: map[string]int{}}
-	for f := range r.All() {
-		// A frame has the packets of the time before it.
-		if f.Wall.Before(from) || f.Wall.After(to.Add(leastGap)) {
-			continue
-		}
-		if err := out.flush(f.Wall.Add(-takenWithin)); err != nil {
+	wanted := func(p *Packet) bool { return !p.At.Before(from) && !p.At.After(to) }
+	parts, err := r.headerParts(from, to, wanted)
+	if err != nil {
+		return failed(err)
+	}
+	for _, part := range parts {
+		if err := out.flush(part.first); err != nil {
 			return failed(err)
 		}
-		if err := out.addFrame(r, f, func(p *Packet) bool { return !p.At.Before(from) && !p.At.After(to) }); err != nil {
+		if err := out.addFrame(r, part.frame, wanted); err != nil {
 			return failed(err)
 		}
 	}
 	return failed(cmp.Or(out.flush(to), out.end()))
+}
+
+// headerPart is a frame with headers, and the time of the first of them.
+type headerPart struct {
+	frame *Frame
+	first time.Time
+}
+
+// headerParts are the frames that have wanted packets, by the time of their first one: no part has a packet from before it. Frames of different kinds
+// are of the same seconds, so their own times do not say in which order packets are.
+func (r *Ring) headerParts(from, to time.Time, wanted func(*Packet) bool) (parts []headerPart, err error) {
+	for f := range r.All() {
+		// A frame has the packets of the time before it, and some of while it was made.
+		if f.Wall.Before(from.Add(-leastGap)) || f.Wall.After(to.Add(leastGap)) {
+			continue
+		}
+		var first time.Time
+		err := r.eachHeader(f, func(p *Packet, _ *DroppedPacket) {
+			if wanted(p) && (first.IsZero() || p.At.Before(first)) {
+				first = p.At
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !first.IsZero() {
+			parts = append(parts, headerPart{f, first})
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b headerPart) int { return a.first.Compare(b.first) })
+	return parts, nil
+}
+
+// eachHeader calls fn for the packets of a frame; of those that were dropped with all that is known of them.
+func (r *Ring) eachHeader(f *Frame, fn func(*Packet, *DroppedPacket)) error {
+	switch f.Kind {
+	case KindPackets:
+		packets, err := r.Packets(f)
+		if err != nil {
+			return err
+		}
+		for i := range packets.List {
+			fn(&packets.List[i], nil)
+		}
+	case KindDropped:
+		dropped, err := r.Dropped(f)
+		if err != nil {
+			return err
+		}
+		for i := range dropped.List {
+			fn(&dropped.List[i].Packet, &dropped.List[i])
+		}
+	}
+	return nil
 }
 
 type pcapng struct {
@@ -47,7 +102,7 @@ type pcapng struct {
 	version string
 	// numbers are those of interfaces in the file.
 	numbers map[string]int
-	// waiting packets are written in the order of their times.
+	// waiting packets are those of parts that overlap in time.
 	waiting []waitingPacket
 }
 
@@ -56,6 +111,10 @@ type waitingPacket struct {
 	on      string
 	options pcapgo.NgPacketOptions
 }
+
+// mostWaiting bounds how many packets wait, so that a recording whose parts all overlap takes no more memory: many times
+// what a recorder writes in a gap between snapshots.
+const mostWaiting = 4 * mostPackets
 
 // on returns the number of an interface, which it adds where it is new.
 func (p *pcapng) on(name string) (n int, err error) {
@@ -76,29 +135,20 @@ func (p *pcapng) on(name string) (n int, err error) {
 
 // addFrame adds the packets of a frame that are wanted.
 func (p *pcapng) addFrame(r *Ring, f *Frame, wanted func(*Packet) bool) error {
-	switch f.Kind {
-	case KindPackets:
-		packets, err := r.Packets(f)
-		if err != nil {
-			return err
+	err := r.eachHeader(f, func(one *Packet, dropped *DroppedPacket) {
+		switch {
+		case !wanted(one):
+		case dropped != nil:
+			p.addDropped(dropped)
+		default:
+			p.add(one)
 		}
-		for i := range packets.List {
-			if one := &packets.List[i]; wanted(one) {
-				p.add(one)
-			}
-		}
-	case KindDropped:
-		dropped, err := r.Dropped(f)
-		if err != nil {
-			return err
-		}
-		for i := range dropped.List {
-			if one := &dropped.List[i]; wanted(&one.Packet) {
-				p.addDropped(one)
-			}
-		}
+	})
+	if over := len(p.waiting) - mostWaiting; err == nil && over > 0 {
+		p.sort()
+		err = p.writeFirst(over)
 	}
-	return nil
+	return err
 }
 
 func failed(err error) error {
@@ -125,15 +175,24 @@ func (p *pcapng) addDropped(one *DroppedPacket) {
 	p.waiting = append(p.waiting, waitingPacket{&one.Packet, on, pcapgo.NgPacketOptions{Comments: []string{about}}})
 }
 
-// takenWithin bounds how late a recorder takes a packet: that it came may be in the frames behind those where it was dropped.
-const takenWithin = time.Second
+func (p *pcapng) sort() {
+	slices.SortStableFunc(p.waiting, func(a, b waitingPacket) int { return a.At.Compare(b.At) })
+}
 
 // flush writes the packets that wait, up to a time.
 func (p *pcapng) flush(until time.Time) error {
-	slices.SortStableFunc(p.waiting, func(a, b waitingPacket) int { return a.At.Compare(b.At) })
+	p.sort()
 	n := 0
-	for ; n < len(p.waiting) && !p.waiting[n].At.After(until); n++ {
-		if err := p.write(&p.waiting[n]); err != nil {
+	for n < len(p.waiting) && !p.waiting[n].At.After(until) {
+		n++
+	}
+	return p.writeFirst(n)
+}
+
+// writeFirst writes that many of the packets that wait, which are in order.
+func (p *pcapng) writeFirst(n int) error {
+	for i := range p.waiting[:n] {
+		if err := p.write(&p.waiting[i]); err != nil {
 			return err
 		}
 	}
