@@ -3,6 +3,7 @@ package ring
 import (
 	"bufio"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 )
 
@@ -104,6 +106,7 @@ type pcapng struct {
 	numbers map[string]int
 	// waiting packets are those of parts that overlap in time.
 	waiting []waitingPacket
+	data    []byte // of the packet that is written
 }
 
 type waitingPacket struct {
@@ -122,7 +125,7 @@ func (p *pcapng) on(name string) (n int, err error) {
 	if known {
 		return n, nil
 	}
-	about := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeRaw, Comment: "headers alone: IP, TCP, ICMP; no payload"}
+	about := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeLinuxSLL, Comment: "headers alone: IP, TCP, ICMP; no payload"}
 	if p.ng == nil {
 		section := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "natkit " + p.version, OS: "Linux"}}
 		p.ng, err = pcapgo.NewNgWriterInterface(p.buf, about, section)
@@ -205,8 +208,33 @@ func (p *pcapng) write(one *waitingPacket) error {
 	if err != nil {
 		return err
 	}
-	info := gopacket.CaptureInfo{Timestamp: one.At, CaptureLength: len(one.Data), Length: max(int(one.Length), len(one.Data)), InterfaceIndex: n}
-	return p.ng.WritePacketWithOptions(info, one.Data, one.options)
+	p.data = append(appendCooked(p.data[:0], one.Packet), one.Data...)
+	info := gopacket.CaptureInfo{Timestamp: one.At, CaptureLength: len(p.data), Length: cookedHeader + max(int(one.Length), len(one.Data)), InterfaceIndex: n}
+	return p.ng.WritePacketWithOptions(info, p.data, one.options)
+}
+
+// What LINKTYPE_LINUX_SLL, what "tcpdump -i any" writes, has before the IP header (tcpdump.org/linktypes). Of what holds both IPv4 and IPv6 without made
+// addresses it is the one that libpcap reads on several interfaces: it compares their numbers with its own, which is another one for
+// LINKTYPE_RAW.
+const (
+	cookedHeader = 16
+	cookedToUs   = 0
+	cookedFromUs = 4
+	arphrdNone   = 0xfffe
+)
+
+func appendCooked(to []byte, one *Packet) []byte {
+	direction, etherType := uint16(cookedToUs), uint16(frame.EtherTypeIPv4)
+	if one.Sent {
+		direction = cookedFromUs
+	}
+	if one.isIPv6() {
+		etherType = frame.EtherTypeIPv6
+	}
+	to = binary.BigEndian.AppendUint16(to, direction)
+	to = binary.BigEndian.AppendUint16(to, arphrdNone)
+	to = append(to, make([]byte, 2+8)...) // no address
+	return binary.BigEndian.AppendUint16(to, etherType)
 }
 
 // end writes the beginning of a file without packets, too.
