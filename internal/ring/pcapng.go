@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -125,7 +126,10 @@ func (p *pcapng) on(name string) (n int, err error) {
 	if known {
 		return n, nil
 	}
-	about := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeLinuxSLL, Comment: "headers alone: IP, TCP, ICMP; no payload"}
+	about := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeLinuxSLL, Comment: pcap.HeadersAlone + ": SYNs, FINs and RSTs of TCP, ICMP; no payload, no ACKs"}
+	if strings.HasSuffix(name, pcap.DroppedOn) {
+		about.Comment = pcap.HeadersAlone + ": a sample of dropped packets; no payload"
+	}
 	if p.ng == nil {
 		section := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "natkit " + p.version, OS: "Linux"}}
 		p.ng, err = pcapgo.NewNgWriterInterface(p.buf, about, section)
