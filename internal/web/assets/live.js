@@ -191,7 +191,7 @@
     return {
       data: [chart.times].concat(chart.curves.map((c) => c.values)),
       options: {
-        height: 170, padding: [8, 22, 0, 0],
+        height: 170, padding: [8, 34, 0, 0], // right: half of the last time of the scale, with its seconds
         tzDate: (seconds) => hostTime(seconds),
         cursor: { sync: { key: "live" }, y: false, drag: { x: false, y: false } },
         scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.08] } },
