@@ -30,8 +30,8 @@ have had at 10:15, here or on another machine.
 
 The ring also has what the kernel drops, by place and reason, with the headers of some of it,
 and the headers of SYNs, FINs, RSTs and ICMP, without payload, at most some 200 a second on
-average: beyond that a sample of the connections, and what was not kept is counted. It never takes more than --ring on the
-disk; the oldest part makes room. Where the disk is full that is reported, and recording goes
+average: beyond that of a sample of the connections; the others are not counted. It never takes
+more than --ring on the disk; the oldest part makes room. Where the disk is full that is reported, and recording goes
 on when there is room. What was recorded survives kill -9; a loss of power costs at most the
 last 12 snapshots.
 

@@ -161,7 +161,7 @@ func (t *tracker) close(c *conn) {
 		return
 	}
 	unsettled := (t.ended || t.forgetting) && t.now-c.syn.at < young
-	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && unsettled {
+	if v, _ := t.verdict(c); v == t.noAnswer() && c.trouble == nil && unsettled {
 		t.report.Connections.Pending++
 		c.syn.open, c.ended = false, string(OutcomeOpen)
 		return
@@ -169,7 +169,7 @@ func (t *tracker) close(c *conn) {
 	t.judge(c)
 	outcome := Failed
 	if unsettled {
-		if outcome = OutcomeOpen; c.ended == string(Unanswered) {
+		if outcome = OutcomeOpen; c.ended == string(t.noAnswer()) {
 			c.ended = string(OutcomeOpen)
 		}
 	}
@@ -218,10 +218,18 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	case s.answer != 0:
 		return c.answered(), false
 	case !t.inTimeWait(c):
-		return Unanswered, false
+		return t.noAnswer(), false
 	}
-	v = rejection(s, f.rcvNxt, f.tsval, f.hasTS, Unanswered)
-	return v, v != Unanswered
+	v = rejection(s, f.rcvNxt, f.tsval, f.hasTS, t.noAnswer())
+	return v, v != t.noAnswer()
+}
+
+// noAnswer is the verdict on a SYN to which the capture has no answer.
+func (t *tracker) noAnswer() Verdict {
+	if t.headersAlone {
+		return NotAccepted
+	}
+	return Unanswered
 }
 
 // answered is why the former connection's ACK answers the SYN. The ACK carries what the server
@@ -276,7 +284,7 @@ func (c *conn) verdictOf(v Verdict, rcvNxt, tsRecent uint32) SYN {
 	if s.hasTS {
 		syn.TSVal = new(s.tsval)
 	}
-	if v == Accepted || v == Unanswered {
+	if v == Accepted || v == Unanswered || v == NotAccepted {
 		return syn
 	}
 	syn.Answer = s.answer
@@ -316,6 +324,8 @@ const (
 	SYNOnFormer Kind = "syn-on-former-connection"
 	// SYNUnanswered is a SYN without any answer.
 	SYNUnanswered Kind = "syn-unanswered"
+	// SYNNotAccepted is a SYN without SYN-ACK or RST, in a file that would not have an answer by ACK alone.
+	SYNNotAccepted Kind = "syn-not-accepted"
 	// RSTOutOfWindow is an RST that its receiver ignores.
 	RSTOutOfWindow Kind = "rst-out-of-window"
 	// RetransmissionBackoff is a segment that was sent three times or more.
@@ -329,7 +339,7 @@ const (
 )
 
 // Kinds are all of them, the most serious first.
-var Kinds = []Kind{SYNRejectedPAWS, SYNRejectedSeq, SYNOnOpen, SYNOnFormer, SYNUnanswered, RSTOutOfWindow, RetransmissionBackoff, ICMPErrorKind, SYNRefused, TimestampBack}
+var Kinds = []Kind{SYNRejectedPAWS, SYNRejectedSeq, SYNOnOpen, SYNOnFormer, SYNUnanswered, SYNNotAccepted, RSTOutOfWindow, RetransmissionBackoff, ICMPErrorKind, SYNRefused, TimestampBack}
 
 // Verdict is what became of a SYN. Its text is stable.
 type Verdict string
@@ -341,6 +351,7 @@ const (
 	Challenged       Verdict = "challenged"
 	Undecided        Verdict = "rejected-or-challenged"
 	Unanswered       Verdict = "unanswered"
+	NotAccepted      Verdict = "not-accepted"
 	Accepted         Verdict = "accepted"
 	Refused          Verdict = "refused"
 )

@@ -77,6 +77,14 @@ var about = map[Kind]About{
 		Cause:    "It was dropped on its way (a full connection table, a NAT without a free port, a rule), by the server (a full listen queue), or its answer was.",
 		Advice:   []string{compareBothSides, "'sudo natkit doctor' and 'sudo natkit drops tcp' on each machine on the way."},
 	},
+	SYNNotAccepted: {
+		What:     "SYN, with its retransmissions, to which the file has neither SYN-ACK nor RST",
+		Evidence: "no SYN-ACK and no RST within a second, in headers of SYNs, FINs, RSTs and ICMP alone (natkit record): answers by ACK alone are not in the file",
+		Fault:    true,
+		Happened: "The SYN was sent, mostly several times with growing pauses, and neither SYN-ACK nor RST came back; answers by ACK alone are not in this file.",
+		Cause:    "It, or its answer, was dropped on its way or by the server, as in syn-unanswered. Or the server answered with the ACK of a former connection of these addresses and ports, as in syn-rejected-paws, syn-rejected-seq and syn-on-open-connection. Where there were more packets than a recorder keeps, the answer may be one of the others.",
+		Advice:   []string{"Capture all packets of TCP on the server: 'sudo tcpdump -i IFACE -s 128 -w FILE tcp or icmp', and read them with 'natkit pcap FILE': it tells these apart.", "'sudo natkit doctor' and 'sudo natkit drops tcp' on each machine on the way."},
+	},
 	RSTOutOfWindow: {
 		What:     "RST outside its receiver's window, which ignores it",
 		Evidence: "sequence number, window; no other RST of that side that is accepted",

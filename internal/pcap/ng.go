@@ -44,6 +44,8 @@ type ngInterface struct {
 	snapLen uint32
 	clock   resolution
 	dropped bool
+	// headersAlone: see HeadersAlone.
+	headersAlone bool
 }
 
 // block is one block; its body may be cut to bufferSize.
@@ -199,7 +201,7 @@ func (n *pcapng) fill(s *stream, p *Packet, id uint32, at uint64) {
 		return
 	}
 	iface := &n.ifaces[id]
-	p.Interface, p.At, p.Dropped = iface.index, iface.clock.nanoseconds(at), iface.dropped
+	p.Interface, p.At, p.Dropped, p.HeadersAlone = iface.index, iface.clock.nanoseconds(at), iface.dropped, iface.headersAlone
 	if iface.index < 0 {
 		p.Reason = UnknownInterface
 	}
@@ -214,6 +216,7 @@ func (n *pcapng) data(p *Packet, b []byte, captured, length uint32) {
 // Options of interfaces (draft-ietf-opsawg-pcapng, 4.2) and of their statistics (4.6).
 const (
 	optionEnd        = 0
+	optionComment    = 1
 	optionName       = 2
 	optionResolution = 9
 	optionOffset     = 14
@@ -244,6 +247,8 @@ func (n *pcapng) addInterface(s *stream, b []byte) {
 		case code == optionName:
 			described.Name = string(value[:min(len(value), maxName)])
 			iface.dropped = bytes.HasSuffix(value, []byte(DroppedOn))
+		case code == optionComment && bytes.HasPrefix(value, []byte(HeadersAlone)):
+			described.HeadersAlone, iface.headersAlone = true, true
 		case code == optionResolution && len(value) > 0:
 			iface.clock.perSecond = unitsPerSecond(value[0])
 		case code == optionOffset && len(value) >= 8:

@@ -22,6 +22,8 @@ type Packet struct {
 	Interface int
 	// Dropped: the kernel dropped it, by the name of the interface (see DroppedOn). Where it was captured too, that is another Packet.
 	Dropped bool
+	// HeadersAlone: the file has no data and no ACKs of the interface (see the constant).
+	HeadersAlone bool
 	// Length is that of the packet on the wire, in bytes, as the file has it.
 	Length int
 	// Data is the frame as captured, with its link layer; no more than MaxFrame bytes.
@@ -43,6 +45,10 @@ func (p *Packet) Time() time.Time { return time.Unix(0, p.At).UTC() }
 
 // DroppedOn ends the name of an interface that 'natkit record' has dropped packets on, behind that of the kernel's.
 const DroppedOn = " (dropped)"
+
+// HeadersAlone begins the comment of an interface on which 'natkit record' has the headers of SYNs, FINs, RSTs and ICMP alone: a packet that is not
+// there may have been sent all the same.
+const HeadersAlone = "headers alone"
 
 // MaxFrame bounds the bytes of a frame that are read: the maximum of capture programs
 // (MAXIMUM_SNAPLEN of libpcap, WTAP_MAX_PACKET_SIZE_STANDARD of Wireshark).

@@ -45,6 +45,9 @@ func (t *tracker) finished(stats Stats) *Report {
 	t.oneWay()
 	t.unordered(&stats)
 	t.incomplete(&stats)
+	if t.headersAlone {
+		t.remark("of TCP the file has the headers of SYNs, FINs and RSTs alone (natkit record), no data and no ACK, and a sample where there were many: a SYN may have been answered by an ACK, and RSTs outside the window are not recognised")
+	}
 	t.kept.fill(r)
 	t.moves.fill(r.Incidents)
 	t.clocks.fill(r, stats.First.UnixNano())
@@ -70,6 +73,7 @@ func (t *tracker) oneWay() {
 		return
 	}
 	t.kept.drop(SYNUnanswered)
+	t.kept.drop(SYNNotAccepted)
 	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, so that unanswered and rejected SYNs cannot be recognised")
 }
 

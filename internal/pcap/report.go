@@ -50,6 +50,8 @@ type Connections struct {
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`
+	// NotAccepted SYNs have neither SYN-ACK nor RST in a file that has no ACKs (see HeadersAlone).
+	NotAccepted int64 `json:"not_accepted,omitempty"`
 	// ServerClosedFirst and ClientClosedFirst determine who holds TIME_WAIT.
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`

@@ -55,6 +55,8 @@ type Interface struct {
 	LinkType int    `json:"link_type"` // the number of LINKTYPE_… (tcpdump.org/linktypes.html)
 	LinkName string `json:"link_type_name"`
 	Packets  int64  `json:"packets"`
+	// HeadersAlone: of TCP the file has its SYNs, FINs and RSTs alone.
+	HeadersAlone bool `json:"headers_alone,omitempty"`
 	// Dropped is the capture's own loss (isb_ifdrop, isb_osdrop); Began and Ended are when it ran
 	// (isb_starttime, isb_endtime), often before the first packet and after the last.
 	Dropped int64     `json:"dropped_by_capture,omitempty"`

@@ -31,6 +31,8 @@ type tracker struct {
 	latest      int64 // time of the latest packet
 	ended       bool  // there are no more
 	forgetting  bool  // a tuple makes room for another
+	// headersAlone: see HeadersAlone.
+	headersAlone bool
 	// troubled is the memory of attempts that will be incidents, in bytes.
 	troubled, maxTroubled, peakTroubled int64
 }
@@ -56,6 +58,7 @@ func (t *tracker) packet(p *Packet) {
 	if !segmentOf(p, &t.one) {
 		return
 	}
+	t.headersAlone = t.headersAlone || p.HeadersAlone
 	if p.Dropped {
 		t.came.on = true
 		if t.one.icmp != nil || !t.one.isSYN() { // the receiver had none of it

@@ -102,6 +102,8 @@ func (t *tracker) countOutcome(kind Kind, outcome Outcome) {
 		t.report.Connections.Refused++
 	case kind == SYNUnanswered && outcome != Connected:
 		t.report.Connections.Unanswered++
+	case kind == SYNNotAccepted && outcome != Connected:
+		t.report.Connections.NotAccepted++
 	}
 }
 
@@ -113,7 +115,7 @@ func kindOf(syns []SYN, behind bool) (worst Kind) {
 	for _, v := range []struct {
 		verdict Verdict
 		kind    Kind
-	}{{Refused, SYNRefused}, {Unanswered, SYNUnanswered}, {Undecided, SYNOnFormer}, {Challenged, SYNOnOpen}, {RejectedSequence, SYNRejectedSeq}, {RejectedPAWS, SYNRejectedPAWS}} {
+	}{{Refused, SYNRefused}, {NotAccepted, SYNNotAccepted}, {Unanswered, SYNUnanswered}, {Undecided, SYNOnFormer}, {Challenged, SYNOnOpen}, {RejectedSequence, SYNRejectedSeq}, {RejectedPAWS, SYNRejectedPAWS}} {
 		if slices.ContainsFunc(syns, func(s SYN) bool { return s.Verdict == v.verdict }) {
 			worst = v.kind
 		}
@@ -282,7 +284,7 @@ const perRST = int64(unsafe.Sizeof(ignoredRST{})) + ringSize*int64(unsafe.Sizeof
 // a closed client answers packets in flight with several RSTs, and the last may be accepted.
 func (t *tracker) rst(c *conn, r *record) {
 	receiver := &c.side[1-r.from()]
-	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
+	known := !t.headersAlone && c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
 	if !known || !after(receiver.ack, r.seq) && !after(r.seq, receiver.right) {
 		c.reset = true
 		if c.ignored != nil && c.ignored.rst.from() == r.from() {

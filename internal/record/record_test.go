@@ -759,7 +759,7 @@ table ip6 t { chain input { type filter hook input priority 0; tcp dport 80 drop
 		t.Errorf("%+v, %d packets out of order", c, got.Stats.OutOfOrder)
 	}
 	for _, i := range got.Incidents {
-		if to := i.Server.String(); i.Kind != pcap.SYNUnanswered || to != "198.18.0.1:80" && to != "[fd00::1]:80" {
+		if to := i.Server.String(); i.Kind != pcap.SYNNotAccepted || to != "198.18.0.1:80" && to != "[fd00::1]:80" {
 			t.Errorf("%s: %s", i.Kind, to)
 		}
 	}

@@ -193,7 +193,7 @@ func (p *pcapPrinter) contents() {
 		p.fact("connections", "no TCP")
 	}
 	p.fact("connections", counts(portion{c.Total, "in TCP"}, portion{c.Begun, "with their SYN"}, portion{c.Established, "of these answered"}, portion{c.Refused, "refused"},
-		portion{c.Unanswered, "unanswered"}, portion{c.Pending, "too young to classify"}, portion{c.ServerClosedFirst, "closed by the server first"},
+		portion{c.Unanswered, "unanswered"}, portion{c.NotAccepted, "without SYN-ACK or RST"}, portion{c.Pending, "too young to classify"}, portion{c.ServerClosedFirst, "closed by the server first"},
 		portion{c.ClientClosedFirst, "by the client first"}, portion{c.Reset, "reset"}, portion{c.Duplicates, "duplicate packets"}))
 	p.fact("port reuse", reuse(&r.Reuse))
 	again := &r.Retransmissions

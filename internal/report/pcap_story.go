@@ -365,6 +365,8 @@ func verdictNote(s *pcap.SYN) string {
 		}
 	case pcap.Unanswered:
 		return "no answer"
+	case pcap.NotAccepted:
+		return "no SYN-ACK nor RST in the file"
 	case pcap.Challenged:
 		return "the server has this connection open"
 	case pcap.Undecided:

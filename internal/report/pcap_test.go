@@ -89,6 +89,9 @@ func madeUpCapture() *pcap.Report {
 			case pcap.SYNOnFormer:
 				syns[0].Verdict = pcap.Undecided
 				in.SYNs = syns
+			case pcap.SYNNotAccepted:
+				syns[0].Verdict, syns[0].Answer, syns[0].Reset = pcap.NotAccepted, 0, 0
+				in.SYNs = syns
 			case pcap.RSTOutOfWindow:
 				in.Window, in.Frame = &[2]uint32{500, 1000}, 9122
 			case pcap.RetransmissionBackoff:
@@ -98,7 +101,7 @@ func madeUpCapture() *pcap.Report {
 			}
 			r.Incidents = append(r.Incidents, in)
 		}
-		r.Kinds = append(r.Kinds, pcap.KindCount{Kind: kind, Count: int64(600 - 60*i), Kept: 1})
+		r.Kinds = append(r.Kinds, pcap.KindCount{Kind: kind, Count: int64(600 - 50*i), Kept: 1})
 	}
 	return r
 }

@@ -86,16 +86,20 @@ func (r Recorded) headers() string {
 	}
 	text := units.Plural(c.Kept, "packet", "packets")
 	if c.NotKept > 0 {
-		text += ", " + units.Count(c.NotKept) + " more were not kept"
-	}
-	if c.Sampled > 1 {
-		text += fmt.Sprintf(", at times of 1 in %s connections", units.Count(c.Sampled))
-	}
-	if c.SampledICMP > 1 {
-		text += fmt.Sprintf(", of 1 in %s of ICMP", units.Count(c.SampledICMP))
+		text += ", " + units.Count(c.NotKept) + " more were seen and not kept"
 	}
 	if c.Lost > 0 {
 		text += ", " + units.Count(c.Lost) + " lost"
+	}
+	var samples []string
+	if c.Sampled > 1 {
+		samples = append(samples, fmt.Sprintf("1 in %s connections", units.Count(c.Sampled)))
+	}
+	if c.SampledICMP > 1 {
+		samples = append(samples, fmt.Sprintf("1 in %s packets of ICMP", units.Count(c.SampledICMP)))
+	}
+	if len(samples) > 0 { // by the kernel's filter, which does not count
+		text += "; at times of " + strings.Join(samples, " and ") + ", the others are in no number"
 	}
 	return text
 }

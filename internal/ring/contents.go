@@ -70,7 +70,8 @@ type DamagedSegment struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// PacketContents are the headers of packets in a ring.
+// PacketContents are the headers of packets in a ring. NotKept were seen beyond those, Lost had no room. Packets outside of a sample are in none of
+// these numbers: the kernel's filter passes over them.
 type PacketContents struct {
 	Kept    uint64 `json:"kept"`
 	NotKept uint64 `json:"not_kept"`

@@ -190,10 +190,12 @@ func (d *Dropped) Flows() []snapshot.DropFlow {
 	return flows
 }
 
+func (p *Packet) isIPv6() bool { return len(p.Data) > 0 && p.Data[0]>>4 == 6 }
+
 func (p *DroppedPacket) flow() snapshot.DropFlow {
 	f := snapshot.DropFlow{Function: p.Site.Function, Reason: p.Site.Reason, Protocol: p.Site.Protocol, Interface: p.Interface, Netns: p.Site.Netns}
 	etherType := uint16(frame.EtherTypeIPv4)
-	if len(p.Data) > 0 && p.Data[0]>>4 == 6 {
+	if p.isIPv6() {
 		etherType = frame.EtherTypeIPv6
 	}
 	var header frame.Frame

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	_ "embed"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // ip4 is an IPv4 packet without options.
@@ -136,7 +141,7 @@ func TestDropped(t *testing.T) {
 	}
 	for i, about := range [][2]string{{"eth0 (dropped)", "dropped at nf_hook_slow+0x8f, reason NETFILTER_DROP"}, {"none (dropped)", "dropped at tcp_v6_rcv+0x1 [ipv6]"}} {
 		data, info, options, err := ng.ReadPacketDataWithOptions()
-		if err != nil || !bytes.Equal(data, want.List[i].Data) || !slices.Equal(options.Comments, about[1:]) {
+		if err != nil || !bytes.Equal(data[cookedHeader:], want.List[i].Data) || !slices.Equal(options.Comments, about[1:]) {
 			t.Errorf("packet %d: %+v, %q: %v", i, info, options.Comments, err)
 		}
 		if on, err := ng.Interface(info.InterfaceIndex); err != nil || on.Name != about[0] {
@@ -191,7 +196,7 @@ func TestPcapng(t *testing.T) {
 	}
 	for i, want := range list[:2] {
 		data, info, err := r.ReadPacketData()
-		if err != nil || !bytes.Equal(data, want.Data) || info.Length != int(want.Length) || !info.Timestamp.Equal(want.At) {
+		if err != nil || !bytes.Equal(data[cookedHeader:], want.Data) || info.Length != cookedHeader+int(want.Length) || !info.Timestamp.Equal(want.At) {
 			t.Errorf("packet %d: %+v: %v", i, info, err)
 		}
 		if about, err := r.Interface(info.InterfaceIndex); err != nil || about.Name != want.Interface {
@@ -204,5 +209,95 @@ func TestPcapng(t *testing.T) {
 	b.Reset()
 	if err := WritePcapng(&b, open(t, fstest.MapFS{segmentName(1): {Data: store.files[segmentName(1)].Bytes()}}), start.Add(-time.Hour), start.Add(-time.Minute), ""); err != nil || b.Len() == 0 {
 		t.Errorf("a file without packets: %d bytes, %v", b.Len(), err)
+	}
+}
+
+// TestPcapngOrder: packets are written in the order of their times, whatever part of the ring they are in: what came and what was dropped in the same
+// seconds, what was taken later than the next part's first, parts of a clock that was set back, and in another segment.
+func TestPcapngOrder(t *testing.T) {
+	store := newMemory()
+	w := write(t, store, LeastBytes, "one", 0, 1)
+	syn := ip4(protoTCP, tcp(5, 0)...)
+	of := func(on string, seconds ...float64) (list []Packet) {
+		for _, s := range seconds {
+			list = append(list, Packet{At: start.Add(time.Duration(s * float64(time.Second))), Interface: on, Length: 40, Data: syn})
+		}
+		return list
+	}
+	dropped := func(seconds ...float64) *Dropped {
+		d := &Dropped{}
+		for _, p := range of("eth0", seconds...) {
+			d.List = append(d.List, DroppedPacket{Packet: p, Site: snapshot.DropSite{Function: "nf_hook_slow"}})
+		}
+		return d
+	}
+	err := errors.Join(
+		w.Dropped(at(1), dropped(0.5, 4.9)), w.Packets(at(1), &Packets{List: of("eth0", 0.4, 7.1, 2)}),
+		w.Dropped(at(2), dropped(5.1, 9.9)), w.Packets(at(2), &Packets{List: of("eth1", 9.8, 5)}),
+		w.Packets(at(3), &Packets{List: of("eth2", 3, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = write(t, store, LeastBytes, "two", 4, 5)
+	if err := w.Packets(at(5), &Packets{List: of("eth0", 6, 12)}); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := WritePcapng(&b, open(t, store.fs()), start, start.Add(time.Minute), ""); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&b, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for {
+		_, info, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		got = append(got, info.Timestamp.Sub(start).Seconds())
+	}
+	if diff := cmp.Diff([]float64{0.4, 0.5, 1, 2, 3, 4.9, 5, 5.1, 6, 7.1, 9.8, 9.9, 12}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPcapngTcpdump: tcpdump prints all that is exported, of several interfaces, IPv4 and IPv6, with its direction.
+func TestPcapngTcpdump(t *testing.T) {
+	tcpdump := testutil.NeedProgram(t, "tcpdump")
+	store := newMemory()
+	w := write(t, store, LeastBytes, "one", 0, 1)
+	list := []Packet{
+		{At: start, Interface: "eth0", Length: 40, Data: ip4(protoTCP, tcp(5, 0)...)},
+		{At: start.Add(3 * time.Millisecond), Interface: "eth1", Sent: true, Length: 60, Data: ip6(protoTCP, tcp(5, 0)...)},
+		{At: start.Add(4 * time.Millisecond), Interface: "eth0", Sent: true, Length: 28, Data: ip4(protoICMP, 8, 0, 0, 0, 0, 0, 0, 0)},
+	}
+	if err := errors.Join(w.Dropped(at(1), droppedPackets()), w.Packets(at(1), &Packets{List: list})); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "packets.pcapng")
+	var b bytes.Buffer
+	if err := WritePcapng(&b, open(t, store.fs()), start, start.Add(time.Minute), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	command := exec.Command(tcpdump, "-e", "-n", "-t", "-r", file)
+	command.Stderr = &said
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &said)
+	}
+	var got []string
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		got = append(got, words[0]+" "+words[slices.Index(words, "ethertype")+1])
+	}
+	// In the order of times: two came and were dropped, or only that, and what left is last.
+	if diff := cmp.Diff([]string{"In IPv4", "In IPv4", "In IPv6", "In IPv4", "Out IPv6", "Out IPv4"}, got); diff != "" {
+		t.Errorf("%s\n%s", diff, out)
 	}
 }

@@ -75,7 +75,7 @@ type Connection struct {
 	ServerPort      int32  `parquet:"server_port" doc:"its port"`
 	Started         Time   `parquet:"started,optional,timestamp(microsecond)" doc:"when the first SYN was captured; null of one that began before the capture"`
 	Ended           Time   `parquet:"ended,timestamp(microsecond)" doc:"when its last packet was captured"`
-	Outcome         string `parquet:"outcome,optional,dict" doc:"connected, refused, unanswered, rejected-paws, rejected-seq, challenged, rejected-or-challenged, or open-at-end; null of one that began before the capture"`
+	Outcome         string `parquet:"outcome,optional,dict" doc:"connected, refused, unanswered, not-accepted, rejected-paws, rejected-seq, challenged, rejected-or-challenged, or open-at-end; null of one that began before the capture"`
 	Closed          string `parquet:"closed,dict" doc:"open, half-closed, server-first, client-first or reset"`
 	HandshakeUS     *int64 `parquet:"handshake_us,optional" unit:"µs" doc:"from the first SYN to its answer, as captured; null without an answer"`
 	SYNs            int32  `parquet:"syns" doc:"transmissions of the SYN"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -201,6 +202,56 @@ func TestPageKeepsCurrent(t *testing.T) {
 	w.show(quick(healthy()), 2*time.Second)
 	w.Until("document.title === '✓ gw-7: nothing found by 61 checks'")
 	w.Until("document.getElementById('spoken').textContent.includes('nothing found by 61 checks')")
+	w.check()
+}
+
+// TestPageChartsOfOldValues: a legend has the time of what it shows, and nothing where nothing was known then; times of the scale are whole.
+func TestPageChartsOfOldValues(t *testing.T) {
+	s := healthy()
+	h := &s.Namespaces[0].History
+	const shown, old = 50, 10 // of some minutes, so that the scale has seconds
+	h.Times = h.Times[state.HistoryPoints-shown:]
+	for name, values := range h.Series {
+		h.Series[name] = values[state.HistoryPoints-shown:]
+	}
+	unknown := func(name string) {
+		for i := range old {
+			h.Series[name][shown-1-i] = state.Value(math.NaN())
+		}
+	}
+	unknown(state.SeriesPorts)
+	unknown(state.SeriesDrop)
+	w := newSite(t, s)
+	w.Resize(1440, 900, false)
+	w.Open("http://" + w.addr + "/")
+	w.Until("document.querySelectorAll('.chart canvas').length === 6")
+	var got struct{ Ports, Lost []string }
+	w.Eval(`(() => {
+	  const legend = (chart) => [...document.querySelectorAll("#chart-" + chart + " .u-value")].map((v) => v.textContent);
+	  return { ports: legend("ports"), lost: legend("lost") };
+	})()`, &got)
+	if len(got.Ports) != 2 || got.Ports[0] != "11:59:10 NPT" || !strings.HasSuffix(got.Ports[1], " %") {
+		t.Errorf("ports: %q", got.Ports)
+	}
+	if diff := cmp.Diff([]string{"12:00:00 NPT", units.None, "0/s", "0/s"}, got.Lost); diff != "" {
+		t.Errorf("lost (-want +got):\n%s", diff)
+	}
+	w.Eval(`(() => {
+	  window.painted = []; window.cut = [];
+	  const paint = CanvasRenderingContext2D.prototype.fillText;
+	  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+	    const end = this.getTransform().e + x + (this.textAlign === "center" ? this.measureText(text).width / 2 : 0);
+	    if (/^\d+:\d+:\d+$/.test(text)) window.painted.push(text);
+	    if (end > this.canvas.width) window.cut.push(text);
+	    return paint.apply(this, arguments);
+	  };
+	})()`, nil)
+	w.Resize(1280, 900, false)
+	w.Until("window.painted.filter((text) => text === '12:00:00').length >= 6")
+	var cut []string
+	if w.Eval("window.cut", &cut); len(cut) > 0 {
+		t.Errorf("cut: %q", cut)
+	}
 	w.check()
 }
 

@@ -181,23 +181,24 @@
     count: (v) => units.count(v), rate: (v) => units.rate(v) + "/s", share: units.percent, bytes: units.bytes,
   };
 
-  // build is a chart of the history; where the cursor is nowhere its legend shows the last values.
+  // build is a chart of the history; where the cursor is nowhere its legend shows the last point of which something is known, with its
+  // time: it may be old, and what is not known of it has no value.
   function build(name) {
     const chart = history.charts[name];
     if (!chart) return null;
     const text = (v) => v == null ? units.none : write[chart.unit](v);
-    const last = (u, s) => u.data[s].findLast((v) => v != null);
+    const last = (u) => u.data[0].findLastIndex((_, i) => u.data.slice(1).some((values) => values[i] != null));
     return {
       data: [chart.times].concat(chart.curves.map((c) => c.values)),
       options: {
-        height: 170, padding: [8, 22, 0, 0],
+        height: 170, padding: [8, 34, 0, 0], // right: half of the last time of the scale, with its seconds
         tzDate: (seconds) => hostTime(seconds),
         cursor: { sync: { key: "live" }, y: false, drag: { x: false, y: false } },
         scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.08] } },
-        series: [{ label: "at", value: (u, v) => v == null ? "last" : clock(v) }].concat(chart.curves.map((c, i) => ({
+        series: [{ label: "at", value: (u, v) => clock(v ?? u.data[0][last(u)]) }].concat(chart.curves.map((c, i) => ({
           label: c.label, stroke: colour(c.limit ? "dim" : "series-" + (i + 1) % 6), width: c.limit ? 1 : 2,
           dash: c.limit ? [6, 4] : dashes[i % dashes.length], fill: i === 0 && !c.limit ? colour("series-1") + "22" : undefined,
-          points: { show: false }, value: (u, v, s, i) => text(i == null ? last(u, s) : v),
+          points: { show: false }, value: (u, v, s, i) => text(i == null ? u.data[s][last(u)] : v),
         }))),
         axes: [axis({ space: 60, values: (u, ticks) => ticks.map((v) => hostTime(v).toTimeString().slice(0, u.scales.x.max - u.scales.x.min < 300 ? 8 : 5)) }), axis({ size: 62, values: (u, ticks) => ticks.map((v) => short(chart.unit, v)) })],
       },
