@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/natkit/natkit/internal/units"
 )
 
 // ContentsSchema names the JSON form of Contents.
@@ -68,6 +70,14 @@ type DamagedSegment struct {
 	// TornBytes at its end are of no whole frame.
 	TornBytes int64  `json:"torn_bytes"`
 	Error     string `json:"error,omitempty"`
+}
+
+// Text says what is damaged, and what that cost.
+func (d *DamagedSegment) Text() string {
+	if d.Error != "" {
+		return "not read: " + d.Error
+	}
+	return units.Plural(d.TornBytes, "byte", "bytes") + " at its end are no whole part: what a crash left, or a recorder is writing"
 }
 
 // PacketContents are the headers of packets in a ring.

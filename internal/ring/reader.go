@@ -154,28 +154,48 @@ func (n newer) Error() string {
 	return fmt.Sprintf("its form is %.40q, and this natkit reads %s: use %s", n.Schema, Schema, by)
 }
 
+// errNotRegular is the error for what has the name of a segment and is none.
+var errNotRegular = errors.New("it is not a regular file, and was not opened")
+
+// openSegment opens a regular file. Of anything else, such as a pipe, opening or reading may wait for another program.
+func openSegment(fsys fs.FS, name string) (f fs.File, size int64, err error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, errNotRegular
+	}
+	if f, err = fsys.Open(name); err != nil {
+		return nil, 0, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
 // scan reads the segment from where it was read to, up to the first frame that is not whole.
 func (s *Segment) scan(fsys fs.FS) error {
-	f, err := fsys.Open(s.Name)
+	f, size, err := openSegment(fsys, s.Name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	in := bufio.NewReaderSize(f, 1<<16)
 	before := s.Run
 	at, err := s.readHeader(in)
 	if err != nil {
-		s.Bytes = info.Size()
+		s.Bytes = size
 		return err
 	}
-	if s.read == 0 || s.Run != before || info.Size() < s.read { // it may be another one of that name
+	if s.read == 0 || s.Run != before || size < s.read { // it may be another one of that name
 		s.Frames, s.read, s.key = nil, at, 0
 	}
-	if s.Bytes = info.Size(); s.Bytes == s.read {
+	if s.Bytes = size; s.Bytes == s.read {
 		s.Torn = 0
 		return nil
 	}
@@ -269,7 +289,7 @@ func (r *Ring) Snapshots() (all []*Frame) {
 
 // payload reads that of the frame at an offset.
 func (r *Ring) payload(s *Segment, offset int64) ([]byte, error) {
-	f, err := r.fsys.Open(s.Name)
+	f, _, err := openSegment(r.fsys, s.Name)
 	if err != nil {
 		return nil, err
 	}
