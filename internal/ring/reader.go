@@ -44,12 +44,26 @@ type Segment struct {
 	Header
 	Bytes  int64
 	Frames []Frame
+	// Damage is what is lost before whole frames.
+	Damage Damage
 	// Torn is how many bytes at its end are no whole frame.
 	Torn int64
 	// Err is why nothing of it can be read.
 	Err error
 	// read is the offset behind the last whole frame, 0 before the first line was read; key is that of the last key snapshot.
 	read, key int64
+	// lostKey is whether the key snapshot of what comes next may be lost.
+	lostKey bool
+	// broken is whether what is torn has the length of a whole frame.
+	broken bool
+	// state is that of the file when it was read.
+	state fileState
+}
+
+// fileState is as before in a file to which nothing was written.
+type fileState struct {
+	size     int64
+	modified time.Time
 }
 
 // Ring is a ring that is read. Files of it may be missing.
@@ -158,29 +172,29 @@ func (n newer) Error() string {
 var errNotRegular = errors.New("it is not a regular file, and was not opened")
 
 // openSegment opens a regular file. Of anything else, such as a pipe, opening or reading may wait for another program.
-func openSegment(fsys fs.FS, name string) (f fs.File, size int64, err error) {
+func openSegment(fsys fs.FS, name string) (f fs.File, now fileState, err error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, 0, err
+		return nil, now, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, errNotRegular
+		return nil, now, errNotRegular
 	}
 	if f, err = fsys.Open(name); err != nil {
-		return nil, 0, err
+		return nil, now, err
 	}
 	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
 		err = errNotRegular
 	}
 	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
+		return nil, now, errors.Join(err, f.Close())
 	}
-	return f, info.Size(), nil
+	return f, fileState{info.Size(), info.ModTime()}, nil
 }
 
-// scan reads the segment from where it was read to, up to the first frame that is not whole.
+// scan reads the segment from where it was read to.
 func (s *Segment) scan(fsys fs.FS) error {
-	f, size, err := openSegment(fsys, s.Name)
+	f, now, err := openSegment(fsys, s.Name)
 	if err != nil {
 		return err
 	}
@@ -189,22 +203,16 @@ func (s *Segment) scan(fsys fs.FS) error {
 	before := s.Run
 	at, err := s.readHeader(in)
 	if err != nil {
-		s.Bytes = size
+		s.Bytes = now.size
 		return err
 	}
-	if s.read == 0 || s.Run != before || size < s.read { // it may be another one of that name
-		s.Frames, s.read, s.key = nil, at, 0
-	}
-	if s.Bytes = size; s.Bytes == s.read {
-		s.Torn = 0
+	if s.read == 0 || s.Run != before || now.size < s.read { // it may be another one of that name
+		s.Frames, s.Damage, s.read, s.key, s.lostKey = nil, Damage{}, at, 0, false
+	} else if now == s.state {
 		return nil
 	}
-	if err := seek(f, s.read); err != nil {
-		return err
-	}
-	in.Reset(f)
-	s.readFrames(in)
-	return nil
+	s.Bytes, s.state = now.size, now
+	return s.readFrames(newScanner(f, in, now.size))
 }
 
 // seek moves a file that was read from to an offset.
@@ -232,36 +240,47 @@ func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
 	return int64(len(line)), nil
 }
 
-func (s *Segment) readFrames(in *bufio.Reader) {
-	header := make([]byte, headerBytes)
-	var payload []byte
+// readFrames reads from where the segment was read to. What is damaged is passed over where a whole frame follows; at the end it
+// is read again the next time, as a recorder may be writing it.
+func (s *Segment) readFrames(in *scanner) error {
+	s.broken = false
 	for {
-		_, err := io.ReadFull(in, header)
-		if err != nil {
+		f, head, whole := in.frame(s.read)
+		if !whole && head != nil {
+			offset := s.read
+			if f, whole = in.next(offset, head); whole {
+				s.Damage.add(offset, f.offset-offset)
+				if in.mayBeKey(offset, head, f.offset) {
+					s.key, s.lostKey = 0, true
+				}
+			} else {
+				_, length, _ := parseFrame(head)
+				s.broken = in.fits(offset, length)
+			}
+		}
+		if !whole {
 			break
 		}
-		f, length, crc := parseFrame(header)
-		if length > mostPayload || int64(length) > s.Bytes-s.read {
-			break
-		}
-		if cap(payload) < length {
-			payload = make([]byte, length)
-		}
-		payload = payload[:length]
-		if _, err := io.ReadFull(in, payload); err != nil || checksum(header, payload) != crc {
-			break
-		}
-		f.Bytes, f.segment, f.offset = int64(headerBytes+length), s, s.read
-		if f.Kind == KindKey {
-			s.key = f.offset
-		}
-		f.key = s.key
-		s.read += f.Bytes
-		if f.Kind != KindDelta || s.key > 0 { // without a key it is of no use
-			s.Frames = append(s.Frames, f)
-		}
+		s.add(f)
 	}
 	s.Torn = max(0, s.Bytes-s.read)
+	return in.err
+}
+
+// add adds a whole frame.
+func (s *Segment) add(f Frame) {
+	f.segment = s
+	if f.Kind == KindKey {
+		s.key, s.lostKey = f.offset, false
+	}
+	f.key = s.key
+	s.read = f.offset + f.Bytes
+	switch {
+	case f.Kind != KindDelta || s.key > 0:
+		s.Frames = append(s.Frames, f)
+	case s.lostKey: // without a key it is of no use
+		s.Damage.Snapshots++
+	}
 }
 
 // All returns the frames in the order in which they were written.
