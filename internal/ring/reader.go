@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Frame is one frame of a segment, without its payload.
@@ -155,6 +156,18 @@ func (r *Ring) Refresh(since time.Time) error {
 	slices.Reverse(all)
 	r.Segments = all
 	return nil
+}
+
+// Unread is why no segment can be read; nil where one can.
+func (r *Ring) Unread() error {
+	if slices.ContainsFunc(r.Segments, func(s *Segment) bool { return s.Err == nil }) || len(r.Segments) == 0 {
+		return nil
+	}
+	others := ""
+	if n := len(r.Segments) - 1; n > 0 {
+		others = ", nor can " + units.Plural(n, "other segment", "other segments")
+	}
+	return fmt.Errorf("%s cannot be read: %w%s", r.Segments[0].Name, r.Segments[0].Err, others)
 }
 
 // newer is the error for a form that this natkit does not read.
