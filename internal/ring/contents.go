@@ -68,25 +68,25 @@ const (
 // DamagedSegment is one of which not all can be read.
 type DamagedSegment struct {
 	Segment string `json:"segment"`
-	// Damage is what is lost with a whole length, or before what can be read.
-	Damage Damage `json:"damage,omitzero"`
+	// Lost is what is lost with a whole length, or before what can be read.
+	Lost Damage `json:"damage,omitzero"`
 	// TornBytes at its end are of no whole frame; all bytes where Error says why none is read.
 	TornBytes int64  `json:"torn_bytes"`
 	Error     string `json:"error,omitempty"`
 }
 
-// damaged is what cannot be read of a segment, false for one that is whole.
-func (s *Segment) damaged() (d DamagedSegment, is bool) {
-	d = DamagedSegment{Segment: s.Name, Damage: s.Damage, TornBytes: s.Torn}
+// Damaged is what cannot be read of a segment, false for one that is whole.
+func (s *Segment) Damaged() (d DamagedSegment, is bool) {
+	d = DamagedSegment{Segment: s.Name, Lost: s.Lost, TornBytes: s.Torn}
 	switch {
 	case s.Err != nil:
 		d.TornBytes, d.Error = s.Bytes, s.Err.Error()
 		return d, true
 	case s.broken:
-		d.Damage.add(s.read, s.Torn)
+		d.Lost.add(s.read, s.Torn)
 		d.TornBytes = 0
 	}
-	return d, d.TornBytes > 0 || d.Damage.Places > 0
+	return d, d.TornBytes > 0 || d.Lost.Places > 0
 }
 
 // Text says what is damaged, and what that cost.
@@ -95,7 +95,7 @@ func (d *DamagedSegment) Text() string {
 		return "not read: " + d.Error
 	}
 	var parts []string
-	if lost := d.Damage; lost.Places > 0 {
+	if lost := d.Lost; lost.Places > 0 {
 		where := fmt.Sprintf("at byte %d", lost.First)
 		if lost.Places > 1 {
 			where = fmt.Sprintf("in %d places, the first at byte %d,", lost.Places, lost.First)
@@ -130,7 +130,7 @@ func (r *Ring) Contents() (*Contents, error) {
 		if s.Err == nil {
 			c.Host, c.Netns, c.WrittenBy, c.EverySeconds = s.Host, s.Netns, s.WrittenBy, s.EverySeconds
 		}
-		if d, is := s.damaged(); is {
+		if d, is := s.Damaged(); is {
 			c.Damaged = append(c.Damaged, d)
 		}
 	}

@@ -45,8 +45,8 @@ type Segment struct {
 	Header
 	Bytes  int64
 	Frames []Frame
-	// Damage is what is lost before whole frames.
-	Damage Damage
+	// Lost is what is lost before whole frames.
+	Lost Damage
 	// Torn is how many bytes at its end are no whole frame.
 	Torn int64
 	// Err is why nothing of it can be read.
@@ -220,7 +220,7 @@ func (s *Segment) scan(fsys fs.FS) error {
 		return err
 	}
 	if s.read == 0 || s.Run != before || now.size < s.read { // it may be another one of that name
-		s.Frames, s.Damage, s.read, s.key, s.lostKey = nil, Damage{}, at, 0, false
+		s.Frames, s.Lost, s.read, s.key, s.lostKey = nil, Damage{}, at, 0, false
 	} else if now == s.state {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (s *Segment) readFrames(in *scanner) error {
 		if !whole && head != nil {
 			offset := s.read
 			if f, whole = in.next(offset, head); whole {
-				s.Damage.add(offset, f.offset-offset)
+				s.Lost.add(offset, f.offset-offset)
 				if in.mayBeKey(offset, head, f.offset) {
 					s.key, s.lostKey = 0, true
 				}
@@ -292,7 +292,7 @@ func (s *Segment) add(f Frame) {
 	case f.Kind != KindDelta || s.key > 0:
 		s.Frames = append(s.Frames, f)
 	case s.lostKey: // without a key it is of no use
-		s.Damage.Snapshots++
+		s.Lost.Snapshots++
 	}
 }
 

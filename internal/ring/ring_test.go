@@ -494,8 +494,8 @@ func FuzzOpen(f *testing.F) {
 				}
 			}
 		}
-		if s := r.Segments[0]; s.Err == nil && frames+s.Torn+s.Damage.Bytes > int64(len(data)) {
-			t.Fatalf("%d bytes of frames, %d torn and %d damaged ones in %d", frames, s.Torn, s.Damage.Bytes, len(data))
+		if s := r.Segments[0]; s.Err == nil && frames+s.Torn+s.Lost.Bytes > int64(len(data)) {
+			t.Fatalf("%d bytes of frames, %d torn and %d damaged ones in %d", frames, s.Torn, s.Lost.Bytes, len(data))
 		}
 		_, _ = r.Contents()
 		_, _, _ = r.Newest()

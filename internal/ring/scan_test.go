@@ -60,7 +60,7 @@ func wantLost(t *testing.T, data []byte, frames []Frame, lost int) {
 		t.Fatal(err)
 	}
 	f := frames[lost]
-	damaged := []DamagedSegment{{Segment: segmentName(1), Damage: Damage{Places: 1, Bytes: f.Bytes, First: f.offset, Snapshots: needing}}}
+	damaged := []DamagedSegment{{Segment: segmentName(1), Lost: Damage{Places: 1, Bytes: f.Bytes, First: f.offset, Snapshots: needing}}}
 	if diff := cmp.Diff(damaged, c.Damaged); diff != "" {
 		t.Fatalf("frame %d is damaged: %s", lost, diff)
 	}
@@ -123,7 +123,7 @@ func TestDamagedKey(t *testing.T) {
 				}
 			}
 			want := Damage{Places: 1, Bytes: last.offset + last.Bytes - first.offset, First: first.offset, Snapshots: left}
-			if diff := cmp.Diff(want, r.Segments[0].Damage); diff != "" {
+			if diff := cmp.Diff(want, r.Segments[0].Lost); diff != "" {
 				t.Fatalf("from frame %d: %s", from, diff)
 			}
 		}
@@ -150,8 +150,8 @@ func TestDamagedWhileWritten(t *testing.T) {
 		if i >= 5 {
 			want = i
 		}
-		if s := r.Segments[0]; len(s.Frames) != want || i > 5 && (s.Damage.Places != 1 || s.Torn != 0) {
-			t.Fatalf("after frame %d: %d frames, %+v, %d torn", i, len(s.Frames), s.Damage, s.Torn)
+		if s := r.Segments[0]; len(s.Frames) != want || i > 5 && (s.Lost.Places != 1 || s.Torn != 0) {
+			t.Fatalf("after frame %d: %d frames, %+v, %d torn", i, len(s.Frames), s.Lost, s.Torn)
 		}
 	}
 }
@@ -160,8 +160,8 @@ func TestDamagedText(t *testing.T) {
 	for want, d := range map[string]DamagedSegment{
 		"not read: why": {TornBytes: 3, Error: "why"},
 		"1 byte at its end are no whole part: what a crash left, or a recorder is writing": {TornBytes: 1},
-		"60 bytes at byte 7 are damaged, and left out":                                     {Damage: Damage{Places: 1, Bytes: 60, First: 7}},
-		"60 bytes in 2 places, the first at byte 7, are damaged, and left out, with 1 snapshot that needs what is lost; 2 bytes at its end are no whole part: what a crash left, or a recorder is writing": {TornBytes: 2, Damage: Damage{Places: 2, Bytes: 60, First: 7, Snapshots: 1}},
+		"60 bytes at byte 7 are damaged, and left out":                                     {Lost: Damage{Places: 1, Bytes: 60, First: 7}},
+		"60 bytes in 2 places, the first at byte 7, are damaged, and left out, with 1 snapshot that needs what is lost; 2 bytes at its end are no whole part: what a crash left, or a recorder is writing": {TornBytes: 2, Lost: Damage{Places: 2, Bytes: 60, First: 7, Snapshots: 1}},
 	} {
 		if got := d.Text(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
