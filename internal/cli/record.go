@@ -246,6 +246,9 @@ func openRing(dir string) (*ring.Ring, error) {
 	if err != nil {
 		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
 	}
+	if err := r.Unread(); err != nil {
+		return nil, fmt.Errorf("read the recording in %s: %w", dir, err)
+	}
 	return r, nil
 }
 

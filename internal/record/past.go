@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // pointOf has the numbers that the history of a State has, of a snapshot and the time before it.
@@ -60,13 +61,46 @@ type timedPoint struct {
 // NewPast reads nothing yet: the recording may come, and go.
 func NewPast(dir string) *Past { return &Past{dir: dir} }
 
-// History is that of a namespace from one time to another. The error says in one line why there is none.
-func (p *Past) History(n *state.Namespace, from, to time.Time) (state.History, error) {
+// History is that of a namespace from one time to another. The error says in one line why there is none, or which part of the
+// recording of this time is lost.
+func (p *Past) History(n *state.Namespace, from, to time.Time) (h state.History, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refresh(from); err != nil {
 		return state.History{}, err
 	}
+	h, err = p.history(n, from, to)
+	lost := lostSince(p.ring.Segments, from)
+	switch {
+	case lost == "":
+		return h, err
+	case err != nil:
+		return h, fmt.Errorf("%w; %s", err, lost)
+	}
+	return h, fmt.Errorf("the recording in %s is damaged: %s", p.dir, lost)
+}
+
+// lostSince says what is damaged in segments that reach beyond a time: the first of them, and how many others.
+func lostSince(segments []*ring.Segment, from time.Time) (text string) {
+	others := 0
+	for i, s := range segments {
+		before := i+1 < len(segments) && len(segments[i+1].Frames) > 0 && segments[i+1].Frames[0].Wall.Before(from)
+		damaged, is := s.Damaged()
+		switch {
+		case before || !is:
+		case text == "":
+			text = s.Name + ": " + damaged.Text()
+		default:
+			others++
+		}
+	}
+	if others > 0 {
+		text += ", and in " + units.Plural(others, "other segment", "other segments")
+	}
+	return text
+}
+
+func (p *Past) history(n *state.Namespace, from, to time.Time) (state.History, error) {
 	var found []timedPoint
 	any, others := false, ""
 	for _, s := range p.ring.Segments {

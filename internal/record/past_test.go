@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,18 +92,30 @@ func TestPastOf(t *testing.T) {
 		"whole": {func(*testing.T, string, string, []byte) {}, 3, ""},
 		"torn": {func(t *testing.T, _, segment string, data []byte) {
 			put(t, segment, data[:len(data)-5])
-		}, 2, ""},
+		}, 2, "00000001.natring: 72 bytes at its end are no whole part"},
+		"60 %": {func(t *testing.T, _, segment string, data []byte) {
+			put(t, segment, data[:len(data)*6/10])
+		}, 1, "at its end are no whole part: what a crash left"},
+		"damaged within": {func(t *testing.T, _, segment string, data []byte) {
+			data[len(data)-100] ^= 1 // of the second of three
+			put(t, segment, data)
+		}, 2, "is damaged: 00000001.natring: "},
 		"damaged": {func(t *testing.T, _, segment string, data []byte) {
 			data[len(data)-5] ^= 1
 			put(t, segment, data)
-		}, 2, ""},
+		}, 2, "are damaged, and left out"},
 		"beside a file that is none": {func(t *testing.T, dir, _ string, _ []byte) {
 			put(t, filepath.Join(dir, "00000002.natring"), []byte("nothing"))
-		}, 3, ""},
+		}, 3, "is damaged: 00000002.natring: not read: it does not begin with the line of a segment"},
 		"later": {func(t *testing.T, _, segment string, data []byte) {
 			put(t, segment, []byte(strings.Replace(string(data), ring.Schema, "natkit.ring/9", 1)))
 		}, 0, "natkit.ring/9"},
 		"empty": {func(t *testing.T, _, segment string, _ []byte) { put(t, segment, nil) }, 0, "no whole snapshot"},
+		"a pipe": {func(t *testing.T, _, segment string, _ []byte) {
+			if err := errors.Join(os.Remove(segment), syscall.Mkfifo(segment, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "00000001.natring: not read: it is not a regular file, and was not opened"},
 		"none": {func(t *testing.T, _, segment string, _ []byte) {
 			if err := os.Remove(segment); err != nil {
 				t.Fatal(err)
@@ -126,7 +139,7 @@ func TestPastOf(t *testing.T) {
 			if len(h.Times) != tt.points || (err != nil) != (tt.err != "") || err != nil && (!strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n")) {
 				t.Fatalf("%d points, %v", len(h.Times), err)
 			}
-			if tt.points > 0 && (h.Series[state.SeriesEntries][1] != 1 || !math.IsNaN(float64(h.Series[state.SeriesNew][1]))) {
+			if tt.points > 0 && (h.Series[state.SeriesEntries][0] != 0 || !math.IsNaN(float64(h.Series[state.SeriesNew][0]))) {
 				t.Errorf("%+v", h)
 			}
 		})

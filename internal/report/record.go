@@ -41,17 +41,10 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 	if len(r.Damaged) > 0 {
 		p.heading("Damaged")
 		for _, d := range r.Damaged {
-			p.line("  " + clean(fmt.Sprintf("%s: %s at its end are no whole part: what a crash left, or a recorder is writing%s", d.Segment, units.Plural(d.TornBytes, "byte", "bytes"), because(d.Error))))
+			p.line("  " + clean(d.Segment+": "+d.Text()))
 		}
 	}
 	return p.err
-}
-
-func because(why string) string {
-	if why == "" {
-		return ""
-	}
-	return " (" + why + ")"
 }
 
 func (r Recorded) about() string {

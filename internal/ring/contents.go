@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/units"
 )
 
 // ContentsSchema names the JSON form of Contents.
@@ -30,7 +33,7 @@ type Contents struct {
 	// Events are marks, triggers, what was kept and what could not be recorded.
 	Events []RecordedEvent `json:"events"`
 	Gaps   []Gap           `json:"gaps"`
-	// Damaged are segments that cannot be read to the end.
+	// Damaged are segments of which not all can be read.
 	Damaged []DamagedSegment `json:"damaged"`
 	Packets PacketContents   `json:"packets"`
 	// Dropped is how many packets the kernel dropped between the snapshots; DropsKnown is false where that was not recorded.
@@ -62,12 +65,51 @@ const (
 	GapClockAhead = "the clock was set ahead"
 )
 
-// DamagedSegment is one that ends before its end.
+// DamagedSegment is one of which not all can be read.
 type DamagedSegment struct {
 	Segment string `json:"segment"`
-	// TornBytes at its end are of no whole frame.
+	// Lost is what is lost with a whole length, or before what can be read.
+	Lost Damage `json:"damage,omitzero"`
+	// TornBytes at its end are of no whole frame; all bytes where Error says why none is read.
 	TornBytes int64  `json:"torn_bytes"`
 	Error     string `json:"error,omitempty"`
+}
+
+// Damaged is what cannot be read of a segment, false for one that is whole.
+func (s *Segment) Damaged() (d DamagedSegment, is bool) {
+	d = DamagedSegment{Segment: s.Name, Lost: s.Lost, TornBytes: s.Torn}
+	switch {
+	case s.Err != nil:
+		d.TornBytes, d.Error = s.Bytes, s.Err.Error()
+		return d, true
+	case s.broken:
+		d.Lost.add(s.read, s.Torn)
+		d.TornBytes = 0
+	}
+	return d, d.TornBytes > 0 || d.Lost.Places > 0
+}
+
+// Text says what is damaged, and what that cost.
+func (d *DamagedSegment) Text() string {
+	if d.Error != "" {
+		return "not read: " + d.Error
+	}
+	var parts []string
+	if lost := d.Lost; lost.Places > 0 {
+		where := fmt.Sprintf("at byte %d", lost.First)
+		if lost.Places > 1 {
+			where = fmt.Sprintf("in %d places, the first at byte %d,", lost.Places, lost.First)
+		}
+		text := fmt.Sprintf("%s %s are damaged, and left out", units.Plural(lost.Bytes, "byte", "bytes"), where)
+		if lost.Snapshots > 0 {
+			text += ", with " + units.Plural(lost.Snapshots, "snapshot that needs", "snapshots that need") + " what is lost"
+		}
+		parts = append(parts, text)
+	}
+	if d.TornBytes > 0 {
+		parts = append(parts, units.Plural(d.TornBytes, "byte", "bytes")+" at its end are no whole part: what a crash left, or a recorder is writing")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // PacketContents are the headers of packets in a ring. NotKept were seen beyond those, Lost had no room. Packets outside of a sample are in none of
@@ -86,13 +128,11 @@ func (r *Ring) Contents() (*Contents, error) {
 	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Segments: len(r.Segments)}
 	for _, s := range r.Segments {
 		c.Bytes += s.Bytes
-		if s.Err != nil {
-			c.Damaged = append(c.Damaged, DamagedSegment{Segment: s.Name, TornBytes: s.Bytes, Error: s.Err.Error()})
-			continue
+		if s.Err == nil {
+			c.Host, c.Netns, c.WrittenBy, c.EverySeconds = s.Host, s.Netns, s.WrittenBy, s.EverySeconds
 		}
-		c.Host, c.Netns, c.WrittenBy, c.EverySeconds = s.Host, s.Netns, s.WrittenBy, s.EverySeconds
-		if s.Torn > 0 {
-			c.Damaged = append(c.Damaged, DamagedSegment{Segment: s.Name, TornBytes: s.Torn})
+		if d, is := s.Damaged(); is {
+			c.Damaged = append(c.Damaged, d)
 		}
 	}
 	var before *Frame

@@ -11,7 +11,7 @@
 //	20 CLOCK_MONOTONIC in nanoseconds
 //
 // Frames are only ever appended. What a crash leaves of the last one does not have its checksum, and ends the segment:
-// a recorder that starts begins another segment. A snapshot is the members of a bundle, compressed by zstd; most have the
+// a recorder that starts begins another segment. What is damaged elsewhere is passed over, up to the next whole frame. A snapshot is the members of a bundle, compressed by zstd; most have the
 // members that differ from those of the last key snapshot of their segment, compressed with that as the dictionary.
 package ring
 

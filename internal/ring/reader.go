@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Frame is one frame of a segment, without its payload.
@@ -44,12 +45,26 @@ type Segment struct {
 	Header
 	Bytes  int64
 	Frames []Frame
+	// Lost is what is lost before whole frames.
+	Lost Damage
 	// Torn is how many bytes at its end are no whole frame.
 	Torn int64
 	// Err is why nothing of it can be read.
 	Err error
 	// read is the offset behind the last whole frame, 0 before the first line was read; key is that of the last key snapshot.
 	read, key int64
+	// lostKey is whether the key snapshot of what comes next may be lost.
+	lostKey bool
+	// broken is whether what is torn has the length of a whole frame.
+	broken bool
+	// state is that of the file when it was read.
+	state fileState
+}
+
+// fileState is as before in a file to which nothing was written.
+type fileState struct {
+	size     int64
+	modified time.Time
 }
 
 // Ring is a ring that is read. Files of it may be missing.
@@ -143,6 +158,18 @@ func (r *Ring) Refresh(since time.Time) error {
 	return nil
 }
 
+// Unread is why no segment can be read; nil where one can.
+func (r *Ring) Unread() error {
+	if slices.ContainsFunc(r.Segments, func(s *Segment) bool { return s.Err == nil }) || len(r.Segments) == 0 {
+		return nil
+	}
+	others := ""
+	if n := len(r.Segments) - 1; n > 0 {
+		others = ", nor can " + units.Plural(n, "other segment", "other segments")
+	}
+	return fmt.Errorf("%s cannot be read: %w%s", r.Segments[0].Name, r.Segments[0].Err, others)
+}
+
 // newer is the error for a form that this natkit does not read.
 type newer struct{ Header }
 
@@ -154,37 +181,51 @@ func (n newer) Error() string {
 	return fmt.Sprintf("its form is %.40q, and this natkit reads %s: use %s", n.Schema, Schema, by)
 }
 
-// scan reads the segment from where it was read to, up to the first frame that is not whole.
+// errNotRegular is the error for what has the name of a segment and is none.
+var errNotRegular = errors.New("it is not a regular file, and was not opened")
+
+// openSegment opens a regular file. Of anything else, such as a pipe, opening or reading may wait for another program.
+func openSegment(fsys fs.FS, name string) (f fs.File, now fileState, err error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, now, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, now, errNotRegular
+	}
+	if f, err = fsys.Open(name); err != nil {
+		return nil, now, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, now, errors.Join(err, f.Close())
+	}
+	return f, fileState{info.Size(), info.ModTime()}, nil
+}
+
+// scan reads the segment from where it was read to.
 func (s *Segment) scan(fsys fs.FS) error {
-	f, err := fsys.Open(s.Name)
+	f, now, err := openSegment(fsys, s.Name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	in := bufio.NewReaderSize(f, 1<<16)
 	before := s.Run
 	at, err := s.readHeader(in)
 	if err != nil {
-		s.Bytes = info.Size()
+		s.Bytes = now.size
 		return err
 	}
-	if s.read == 0 || s.Run != before || info.Size() < s.read { // it may be another one of that name
-		s.Frames, s.read, s.key = nil, at, 0
-	}
-	if s.Bytes = info.Size(); s.Bytes == s.read {
-		s.Torn = 0
+	if s.read == 0 || s.Run != before || now.size < s.read { // it may be another one of that name
+		s.Frames, s.Lost, s.read, s.key, s.lostKey = nil, Damage{}, at, 0, false
+	} else if now == s.state {
 		return nil
 	}
-	if err := seek(f, s.read); err != nil {
-		return err
-	}
-	in.Reset(f)
-	s.readFrames(in)
-	return nil
+	s.Bytes, s.state = now.size, now
+	return s.readFrames(newScanner(f, in, now.size))
 }
 
 // seek moves a file that was read from to an offset.
@@ -212,36 +253,47 @@ func (s *Segment) readHeader(in *bufio.Reader) (offset int64, err error) {
 	return int64(len(line)), nil
 }
 
-func (s *Segment) readFrames(in *bufio.Reader) {
-	header := make([]byte, headerBytes)
-	var payload []byte
+// readFrames reads from where the segment was read to. What is damaged is passed over where a whole frame follows; at the end it
+// is read again the next time, as a recorder may be writing it.
+func (s *Segment) readFrames(in *scanner) error {
+	s.broken = false
 	for {
-		_, err := io.ReadFull(in, header)
-		if err != nil {
+		f, head, whole := in.frame(s.read)
+		if !whole && head != nil {
+			offset := s.read
+			if f, whole = in.next(offset, head); whole {
+				s.Lost.add(offset, f.offset-offset)
+				if in.mayBeKey(offset, head, f.offset) {
+					s.key, s.lostKey = 0, true
+				}
+			} else {
+				_, length, _ := parseFrame(head)
+				s.broken = in.fits(offset, length)
+			}
+		}
+		if !whole {
 			break
 		}
-		f, length, crc := parseFrame(header)
-		if length > mostPayload || int64(length) > s.Bytes-s.read {
-			break
-		}
-		if cap(payload) < length {
-			payload = make([]byte, length)
-		}
-		payload = payload[:length]
-		if _, err := io.ReadFull(in, payload); err != nil || checksum(header, payload) != crc {
-			break
-		}
-		f.Bytes, f.segment, f.offset = int64(headerBytes+length), s, s.read
-		if f.Kind == KindKey {
-			s.key = f.offset
-		}
-		f.key = s.key
-		s.read += f.Bytes
-		if f.Kind != KindDelta || s.key > 0 { // without a key it is of no use
-			s.Frames = append(s.Frames, f)
-		}
+		s.add(f)
 	}
 	s.Torn = max(0, s.Bytes-s.read)
+	return in.err
+}
+
+// add adds a whole frame.
+func (s *Segment) add(f Frame) {
+	f.segment = s
+	if f.Kind == KindKey {
+		s.key, s.lostKey = f.offset, false
+	}
+	f.key = s.key
+	s.read = f.offset + f.Bytes
+	switch {
+	case f.Kind != KindDelta || s.key > 0:
+		s.Frames = append(s.Frames, f)
+	case s.lostKey: // without a key it is of no use
+		s.Lost.Snapshots++
+	}
 }
 
 // All returns the frames in the order in which they were written.
@@ -269,7 +321,7 @@ func (r *Ring) Snapshots() (all []*Frame) {
 
 // payload reads that of the frame at an offset.
 func (r *Ring) payload(s *Segment, offset int64) ([]byte, error) {
-	f, err := r.fsys.Open(s.Name)
+	f, _, err := openSegment(r.fsys, s.Name)
 	if err != nil {
 		return nil, err
 	}

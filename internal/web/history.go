@@ -178,7 +178,7 @@ func spanLinks(netns uint64, chosen time.Duration) (all []spanLink) {
 const newestSpan = time.Hour
 
 // recorded is the history of a time: what was recorded, and then what is in memory, which is all there is where nothing was
-// recorded, with why.
+// recorded. why says why nothing or not all of it is there.
 func (m *maker) recorded(o Options, span time.Duration) (all state.History, why string) {
 	newest, from := m.History, m.now.Add(-cmp.Or(span, newestSpan))
 	until := m.now
@@ -190,9 +190,13 @@ func (m *maker) recorded(o Options, span time.Duration) (all state.History, why 
 	}
 	past, err := o.Past(m.Namespace, from, until)
 	if err != nil {
-		return newest, report.Clean(err.Error())
+		why = report.Clean(err.Error())
+		if len(past.Times) == 0 {
+			return newest, "No recorded history: " + why
+		}
+		why = "Not all of the recorded history: " + why
 	}
-	return thinned(gapped(joined(past, newest))), ""
+	return thinned(gapped(joined(past, newest))), why
 }
 
 // shortest is the time before what is in memory that is worth asking a recording for.

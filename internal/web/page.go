@@ -59,7 +59,7 @@ type space struct {
 	Parts    []reading
 	Unread   []state.Unread
 	Charts   []chartPlace
-	// Spans are the lengths of history that there are, where something records; Unrecorded is why there is none.
+	// Spans are the lengths of history that there are, where something records; Unrecorded is why there is none, or not all.
 	Spans      []spanLink
 	Unrecorded string
 }

@@ -44,7 +44,7 @@ type Options struct {
 	State func() state.State
 	// Host is the host's name.
 	Host string
-	// Past returns what was recorded of a namespace, or why there is nothing. Where it is nil the page has the history that is
+	// Past returns what was recorded of a namespace, or why there is nothing, or both where a part is lost. Where it is nil the page has the history that is
 	// in the state. It is called once a second at most for each namespace and length of history that is looked at.
 	Past func(n *state.Namespace, from, to time.Time) (state.History, error)
 	// Now is the clock; nil is time.Now.

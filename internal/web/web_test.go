@@ -521,6 +521,20 @@ func TestRecorded(t *testing.T) {
 	if text := body(t, ask(broken, "GET", "/?span=6h")); !strings.Contains(text, "No recorded history: open &lt;ring&gt;: torn") || !strings.Contains(text, "chart-entries") {
 		t.Error("a recording that cannot be read is not reported, or took the history in memory with it")
 	}
+	partly := Handler(Options{State: func() state.State { return *s }, Now: func() time.Time { return noon },
+		Past: func(n *state.Namespace, from, to time.Time) (state.History, error) {
+			h, _ := past(n, from, to)
+			return h, errors.New("1 byte of <ring> is damaged")
+		}})
+	if h, why := m.recorded(Options{Past: func(n *state.Namespace, from, to time.Time) (state.History, error) {
+		h, _ := past(n, from, to)
+		return h, errors.New("torn")
+	}}, 6*time.Hour); why != "Not all of the recorded history: torn" || len(h.Times) <= len(s.Namespaces[0].History.Times)/2 || h.Times[0] >= first {
+		t.Errorf("of a part: %d points (%q)", len(h.Times), why)
+	}
+	if text := body(t, ask(partly, "GET", "/?span=6h")); !strings.Contains(text, "Not all of the recorded history: 1 byte of &lt;ring&gt; is damaged") {
+		t.Error("the page does not say that a part is lost")
+	}
 	if text := body(t, ask(handlerOf(s), "GET", "/?span=24h")); strings.Contains(text, "span=") {
 		t.Error("a recording is offered that there is not")
 	}
