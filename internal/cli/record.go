@@ -243,11 +243,11 @@ func openRing(dir string) (*ring.Ring, error) {
 		return nil, unfound("read the recording in", dir, err)
 	}
 	r, err := ring.Open(os.DirFS(dir))
+	if err == nil {
+		err = r.Unread()
+	}
 	if err != nil {
 		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
-	}
-	if err := r.Unread(); err != nil {
-		return nil, fmt.Errorf("read the recording in %s: %w", dir, err)
 	}
 	return r, nil
 }
