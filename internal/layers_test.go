@@ -64,6 +64,7 @@ var layers = map[string]layer{
 	"internal/load":                pure,
 	"internal/metrics":             pure,
 	"internal/state":               pure,
+	"internal/lazyregexp":          pure,
 	"internal/loose":               pure,
 	"internal/names":               pure,
 	"internal/natlog":              pure,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // readStats reads the counters of each CPU as conntrack -S prints them.
@@ -97,7 +99,7 @@ func readNstat(s *Sample, t *Text) error {
 }
 
 // nstatFlags are those of the command that printed a text.
-var nstatFlags = regexp.MustCompile(`nstat[ _]+((?:-[A-Za-z]+[ _]*|--\w+[ _]*)+)`)
+var nstatFlags = lazyregexp.New(`nstat[ _]+((?:-[A-Za-z]+[ _]*|--\w+[ _]*)+)`)
 
 // absolute reports whether nstat printed what counters are (-a), and not by how much they grew since it ran before. Where
 // nothing says how it was called, zeros do: -z, which is hardly used without -a.
@@ -243,7 +245,7 @@ func readNetstat(s *Sample, t *Text) error {
 }
 
 // germanOrSo are words that English lines of netstat do not have.
-var germanOrSo = regexp.MustCompile(`(?i)\b(?:pakete?|empfangen|gesendet|verbindung\w*|paquets?|re[cç]us?|segmentos?|paquetes?|recibid\w+|enviad\w+|pacchetti|ricevuti)\b`)
+var germanOrSo = lazyregexp.New(`(?i)\b(?:pakete?|empfangen|gesendet|verbindung\w*|paquets?|re[cç]us?|segmentos?|paquetes?|recibid\w+|enviad\w+|pacchetti|ricevuti)\b`)
 
 func ascii(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 })

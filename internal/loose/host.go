@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -43,8 +43,8 @@ type place struct{ node, netns string }
 func (p place) String() string { return strings.Trim(p.node+"/"+p.netns, "/") }
 
 var (
-	ofNode  = regexp.MustCompile(`(?:^|/)(?:nodes|hosts|host_service_logs)/([^/]+)/|(?:^|/)(sosreport-[^/]+|sos-[^/]+)/`)
-	ofNetns = regexp.MustCompile(`(?:ip_netns_exec_|/namespaces/|/netns/)([\w.:-]+?)(?:/|_(?:conntrack|sysctl|ip|ip6tables|iptables|ss|netstat|nstat|nft|ethtool|-)|$)`)
+	ofNode  = lazyregexp.New(`(?:^|/)(?:nodes|hosts|host_service_logs)/([^/]+)/|(?:^|/)(sosreport-[^/]+|sos-[^/]+)/`)
+	ofNetns = lazyregexp.New(`(?:ip_netns_exec_|/namespaces/|/netns/)([\w.:-]+?)(?:/|_(?:conntrack|sysctl|ip|ip6tables|iptables|ss|netstat|nstat|nft|ethtool|-)|$)`)
 )
 
 func placeOf(t *Text) (p place) {
@@ -144,7 +144,7 @@ func (r *reader) shared(byPlace map[place][]*Text, node, netns string) (all []*T
 }
 
 // ending is what names of files differ in that were written one after the other.
-var ending = regexp.MustCompile(`(?:[._-]?\d+)?(?:\.(?:txt|log|out|gz|xz|bz2|zst))*$`)
+var ending = lazyregexp.New(`(?:[._-]?\d+)?(?:\.(?:txt|log|out|gz|xz|bz2|zst))*$`)
 
 // series is what a text is of: texts of one series are of one thing at several times.
 func (t *Text) series() string {

@@ -3,16 +3,17 @@ package loose
 import (
 	"bytes"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // prompted is the host in a prompt: user@host: or [user@host .
-var prompted = regexp.MustCompile(`^\s*\[?[\w.-]+@([\w.-]+)[\s:#$%>]`)
+var prompted = lazyregexp.New(`^\s*\[?[\w.-]+@([\w.-]+)[\s:#$%>]`)
 
 // elsewhere are commands that print what another machine or network namespace has.
-var elsewhere = regexp.MustCompile(`^(?:kubectl|oc|docker|curl)\b`)
+var elsewhere = lazyregexp.New(`^(?:kubectl|oc|docker|curl)\b`)
 
 // promptHost is the host whose prompt a line has; empty where there is none.
 func promptHost(line []byte) string {
@@ -117,8 +118,8 @@ func sortOf(line []byte) string {
 var entryMark = []byte("src=")
 
 var (
-	unameLine = regexp.MustCompile(`^Linux \S+ \d+\.\d+\S* #`)
-	entryOnly = regexp.MustCompile(`^\s*(?:ipv[46] +\d+ +)?[a-z0-9]+ +\d+ `)
+	unameLine = lazyregexp.New(`^Linux \S+ \d+\.\d+\S* #`)
+	entryOnly = lazyregexp.New(`^\s*(?:ipv[46] +\d+ +)?[a-z0-9]+ +\d+ `)
 )
 
 // isStamp reports whether these are digits, spaces and a dot.

@@ -2,9 +2,10 @@ package loose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // readListed reads what 'iptables -S' prints: the chains and rules of one table, which it does not name.
@@ -32,9 +33,9 @@ var builtin = []struct {
 }
 
 var (
-	chainLine  = regexp.MustCompile(`^(?:-P (\S+) (\S+)|-N (\S+))(?: -c (\d+) (\d+))?\s*$`)
-	ruleCounts = regexp.MustCompile(` -c (\d+) (\d+)\b`)
-	ofTable    = regexp.MustCompile(`(?:-t ?|--table[ =])(\w+)`)
+	chainLine  = lazyregexp.New(`^(?:-P (\S+) (\S+)|-N (\S+))(?: -c (\d+) (\d+))?\s*$`)
+	ruleCounts = lazyregexp.New(` -c (\d+) (\d+)\b`)
+	ofTable    = lazyregexp.New(`(?:-t ?|--table[ =])(\w+)`)
 )
 
 // asSaved writes it as iptables-save would; with -v each line has its counters. The command may name the table, the

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // LogLine is a line of the kernel log.
@@ -31,7 +33,7 @@ var logForms = []struct {
 }
 
 // withStart is the stamp of printk that syslog leaves in the message.
-var withStart = regexp.MustCompile(`^\[ *(\d+\.\d{6})\] (.*)$`)
+var withStart = lazyregexp.New(`^\[ *(\d+\.\d{6})\] (.*)$`)
 
 func sinceStart(l *LogLine, text string) bool {
 	n, err := strconv.ParseFloat(text, 64)

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // File is a plain file of a directory or an archive.
@@ -199,7 +201,7 @@ func (r *reader) note(format string, args ...any) {
 }
 
 // configured are files that say what is to be set, not what is.
-var configured = regexp.MustCompile(`(?:^|/)(?:etc|usr/lib|usr/share)/`)
+var configured = lazyregexp.New(`(?:^|/)(?:etc|usr/lib|usr/share)/`)
 
 // ignored reports whether a file is of no interest by its place.
 func ignored(name string) bool {
@@ -362,7 +364,7 @@ func (s *session) interesting(data []byte) (kept []byte) {
 }
 
 // emptyList is what a file without a line has to be named that it is a list of no connections.
-var emptyList = regexp.MustCompile(`conntrack[ _-]+(?:\w+[ _-]+)?L\b|conntrack[ _]-L|\bnf_conntrack$`)
+var emptyList = lazyregexp.New(`conntrack[ _-]+(?:\w+[ _-]+)?L\b|conntrack[ _]-L|\bnf_conntrack$`)
 
 // finish keeps the text if it was recognised.
 func (s *session) finish() error {

@@ -3,10 +3,11 @@ package loose
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // Socket is a socket of TCP or UDP.
@@ -56,7 +57,7 @@ func readSockets(s *Sample, t *Text) error {
 }
 
 // withConnected are commands that print all states: ss -tan, netstat -an. Those of ss -tln say nothing about connections.
-var withConnected = regexp.MustCompile(`\b(?:ss|netstat)[ _]-\w*a`)
+var withConnected = lazyregexp.New(`\b(?:ss|netstat)[ _]-\w*a`)
 
 // ListedSockets reports whether a text has all sockets of a protocol, the listening ones of TCP among them.
 func (s *Sample) ListedSockets(protocol string) bool {
@@ -67,7 +68,7 @@ func (s *Sample) ListedSockets(protocol string) bool {
 }
 
 // allSockets are commands that print all sockets of TCP and UDP, the listening ones among them.
-var allSockets = regexp.MustCompile(`\b(?:ss|netstat)[ _]-(?:\w*a\w*t\w*u|\w*a\w*u\w*t|\w*t\w*u\w*a|\w*t\w*a\w*u|\w*u\w*t\w*a|\w*u\w*a\w*t|peaonmi|neopa)`)
+var allSockets = lazyregexp.New(`\b(?:ss|netstat)[ _]-(?:\w*a\w*t\w*u|\w*a\w*u\w*t|\w*t\w*u\w*a|\w*t\w*a\w*u|\w*u\w*t\w*a|\w*u\w*a\w*t|peaonmi|neopa)`)
 
 func socketOf(words []string, protocol string) (one Socket, ok bool) {
 	if len(words) < 5 {

@@ -3,9 +3,9 @@ package ruleset
 import (
 	"cmp"
 	"net/netip"
-	"regexp"
 	"slices"
 
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -139,7 +139,7 @@ func (e *Entry) NATRule(ranges bool) snapshot.NATRule {
 }
 
 // gatewayRef matches how a rule of the gateway's file is named in comments.
-var gatewayRef = regexp.MustCompile(`^(nat|ipv6)\[\d+\] \S+$`)
+var gatewayRef = lazyregexp.New(`^(nat|ipv6)\[\d+\] \S+$`)
 
 // natKind is the snapshot's name of a translation; NETMAP's depends on the hook
 // (netmap_tg4).

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/unix"
 )
 
 // nftText is a line that a script of nft, or what 'nft list ruleset' prints, has. Tables without a family are ip's.
-var nftText = regexp.MustCompile(`(?m)^\s*(?:(?:add|create|insert|flush|delete|destroy)\s+(?:table|chain|rule|set|map|element|ruleset)\b|` +
+var nftText = lazyregexp.New(`(?m)^\s*(?:(?:add|create|insert|flush|delete|destroy)\s+(?:table|chain|rule|set|map|element|ruleset)\b|` +
 	`(?:table|chain|rule)\s+(?:ip|ip6|inet|arp|bridge|netdev)\s+\S|define\s+\S+\s*=)|^table\s+[A-Za-z_]\S*\s*\{`)
 
 // nftParser reads a script of nft: first what tables, chains, sets and rules there are, wherever they stand, then the
@@ -279,7 +279,7 @@ func (p *nftParser) setBlock(t *nftTable, name string) {
 	})
 }
 
-var baseChain = regexp.MustCompile(`^type (\w+) hook (\w+)(?: devices? .*)? priority (.+)$`)
+var baseChain = lazyregexp.New(`^type (\w+) hook (\w+)(?: devices? .*)? priority (.+)$`)
 
 func (p *nftParser) chainBlock(t *nftTable, c *Chain) {
 	p.block(func(s statement) {

@@ -2,9 +2,10 @@ package ruleset
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // Owner is the program that keeps a rule: "docker", "firewalld"; empty if none is known.
@@ -44,7 +45,7 @@ var owners = []owner{
 const ufw = "ufw"
 
 // firewalldChain matches the chains of firewalld's iptables backend.
-var firewalldChain = regexp.MustCompile(`^(PRE|POST|INPUT|OUTPUT|FORWARD|FWDI|FWDO|IN)(ROUTING)?_(ZONES|ZONES_SOURCE|direct|POLICIES_(pre|post)|[a-z]+(_(log|deny|allow|pre|post))?)$`)
+var firewalldChain = lazyregexp.New(`^(PRE|POST|INPUT|OUTPUT|FORWARD|FWDI|FWDO|IN)(ROUTING)?_(ZONES|ZONES_SOURCE|direct|POLICIES_(pre|post)|[a-z]+(_(log|deny|allow|pre|post))?)$`)
 
 // Possessive is an owner's name with its ending: "Docker's".
 func Possessive(o Owner) string {
@@ -115,7 +116,7 @@ func (t *Table) OwnerOf(c *Chain, r *Rule) Owner {
 }
 
 // bridge matches the names of Docker's bridges.
-var bridge = regexp.MustCompile(`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12})$`)
+var bridge = lazyregexp.New(`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12})$`)
 
 // ownerOfRule recognizes what programs put into the built-in chains of iptables.
 func (t *Table) ownerOfRule(r *Rule) Owner {

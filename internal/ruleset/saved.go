@@ -3,10 +3,11 @@ package ruleset
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // parser reads a text; table is nil outside of iptables-save's tables.
@@ -34,7 +35,7 @@ const CutShort = "the rest of the text is missing"
 func Parse(text string, version int) *Ruleset { return ParseFile("", text, version) }
 
 // wgQuick is the name of a file of wg-quick, which is that of its interface.
-var wgQuick = regexp.MustCompile(`(?:^|/)([a-zA-Z0-9_=+.-]{1,15})\.conf$`)
+var wgQuick = lazyregexp.New(`(?:^|/)([a-zA-Z0-9_=+.-]{1,15})\.conf$`)
 
 // ParseFile is Parse of a file that has a name.
 func ParseFile(name, text string, version int) *Ruleset {
@@ -184,18 +185,18 @@ func (p *parser) add(line string, options []string, c *Chain) {
 // mentions finds a command of iptables in a line, lists one that changes nothing, inTable
 // and inChain the table and the chain.
 var (
-	mentions = regexp.MustCompile(`\b(ip6?tables)(?:-nft|-legacy)? +-`)
-	lists    = regexp.MustCompile(`^ip6?tables(-\w+)?( -t \w+)? (-[nv]*[LS]|--list)[\w -]*$`)
-	inTable  = regexp.MustCompile(`(?:-t ?|--table[= ])(\w+)`)
-	inChain  = regexp.MustCompile(`(?:^|\s)(?:-A|--append|-I|--insert|-D|--delete|-R|--replace) ?["']?([A-Za-z][A-Za-z0-9_-]*)`)
+	mentions = lazyregexp.New(`\b(ip6?tables)(?:-nft|-legacy)? +-`)
+	lists    = lazyregexp.New(`^ip6?tables(-\w+)?( -t \w+)? (-[nv]*[LS]|--list)[\w -]*$`)
+	inTable  = lazyregexp.New(`(?:-t ?|--table[= ])(\w+)`)
+	inChain  = lazyregexp.New(`(?:^|\s)(?:-A|--append|-I|--insert|-D|--delete|-R|--replace) ?["']?([A-Za-z][A-Za-z0-9_-]*)`)
 )
 
 // hooked is a line of a file of wg-quick or of /etc/network/interfaces: commands of when an interface comes, and of when
 // it goes.
-var hooked = regexp.MustCompile(`^(?i:(PreUp|PostUp|PreDown|PostDown)\s*=|(pre-up|up|post-up|pre-down|down|post-down)\s)\s*(.*)$`)
+var hooked = lazyregexp.New(`^(?i:(PreUp|PostUp|PreDown|PostDown)\s*=|(pre-up|up|post-up|pre-down|down|post-down)\s)\s*(.*)$`)
 
 // ofTunnel is a line of a file of wg-quick that is no command.
-var ofTunnel = regexp.MustCompile(`^(?i:\[(Interface|Peer)\]$|(PrivateKey|PublicKey|PresharedKey|Address|DNS|MTU|Table|ListenPort|FwMark|SaveConfig|AllowedIPs|Endpoint|PersistentKeepalive)\s*=)`)
+var ofTunnel = lazyregexp.New(`^(?i:\[(Interface|Peer)\]$|(PrivateKey|PublicKey|PresharedKey|Address|DNS|MTU|Table|ListenPort|FwMark|SaveConfig|AllowedIPs|Endpoint|PersistentKeepalive)\s*=)`)
 
 // typed is a line as people type it, or several commands of a file of an interface.
 func (p *parser) typed(line string) {
@@ -249,7 +250,7 @@ func shellCommands(line string) (all []string) {
 const noScripts = "natkit reads no scripts, only commands that append a rule: import what iptables-save or 'nft list ruleset' prints"
 
 // nftCommand is a line of a shell that runs nft.
-var nftCommand = regexp.MustCompile(`^(?:\$ )?(?:sudo )?(?:/[\w/]*/)?nft\s+(.*)$`)
+var nftCommand = lazyregexp.New(`^(?:\$ )?(?:sudo )?(?:/[\w/]*/)?nft\s+(.*)$`)
 
 // script takes a command of nft, as the shell hands it on.
 func (p *parser) script(line, arguments string) {
@@ -333,10 +334,10 @@ func appended(words []string) (options []string, chain string) {
 }
 
 // concerning matches rules of other tables that a gateway file may have words for.
-var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg|adjust-mss|mtu_fix`)
+var concerning = lazyregexp.New(`TCPMSS|NOTRACK|notrack|maxseg|adjust-mss|mtu_fix`)
 
 // decides matches a rule after which packets may not come to the next one.
-var decides = regexp.MustCompile(`(?:^|\s)(?:-j|--jump|-g|--goto|accept|return|drop|jump|goto)(?:[\s=;]|$)`)
+var decides = lazyregexp.New(`(?:^|\s)(?:-j|--jump|-g|--goto|accept|return|drop|jump|goto)(?:[\s=;]|$)`)
 
 // unreadFilter is a rule of a filter that cannot be read: it may keep packets from what comes after it.
 func unreadFilter(text string) *Rule {

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // statement is one of a script of nft: it ends at a semicolon, at the end of its line unless a set goes on in the next
@@ -80,12 +81,12 @@ func statementsOf(script string, line int) []statement {
 // What an nft without the libraries of iptables, or whose libraries cannot say it in nft's words, prints as a comment in the
 // place of a match or a target of iptables: # xt_MASQUERADE, # policy match dir out pol ipsec.
 var (
-	ofHandle    = regexp.MustCompile(` *# handle (\d+)$`)
-	targetXT    = regexp.MustCompile(`# xt_([A-Z0-9]+)`)
-	matchXT     = regexp.MustCompile(`# xt_(\w+)`)
-	countedIn   = regexp.MustCompile(`counter packets \d+ bytes \d+`)
-	countedLast = regexp.MustCompile(countedIn.String() + ` *$`)
-	targetName  = regexp.MustCompile(`^[A-Z0-9]{2,}\b`)
+	ofHandle    = lazyregexp.New(` *# handle (\d+)$`)
+	targetXT    = lazyregexp.New(`# xt_([A-Z0-9]+)`)
+	matchXT     = lazyregexp.New(`# xt_(\w+)`)
+	countedIn   = lazyregexp.New(`counter packets \d+ bytes \d+`)
+	countedLast = lazyregexp.New(countedIn.String() + ` *$`)
+	targetName  = lazyregexp.New(`^[A-Z0-9]{2,}\b`)
 )
 
 // notPrinted is such a comment behind the begin of a rule, as matches and targets that natkit does not know; empty for any

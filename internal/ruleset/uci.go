@@ -3,13 +3,14 @@ package ruleset
 import (
 	"cmp"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // uciText is a line that a file of UCI, or what 'uci show' prints of one, has.
-var uciText = regexp.MustCompile(`(?m)^\s*config ['"]?(zone|redirect|nat|defaults|interface)['"]?(\s|$)|^firewall\.[^ =.]+=`)
+var uciText = lazyregexp.New(`(?m)^\s*config ['"]?(zone|redirect|nat|defaults|interface)['"]?(\s|$)|^firewall\.[^ =.]+=`)
 
 // section is one of a file of OpenWrt's UCI.
 type section struct {

@@ -3,16 +3,16 @@ package ruleset
 import (
 	"cmp"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // vyosText is a line of VyOS' configuration about translation: of its commands, or of config.boot.
-var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set (nat(66)? (source|destination|static)|nat64|nat cgnat|load-balancing wan) |^(nat(66|64)?|load-balancing) \{`)
+var vyosText = lazyregexp.New(`(?m)^\s*(\S+[#$] )?set (nat(66)? (source|destination|static)|nat64|nat cgnat|load-balancing wan) |^(nat(66|64)?|load-balancing) \{`)
 
 // vyosRule is a rule of VyOS' configuration.
 type vyosRule struct {
@@ -64,7 +64,7 @@ func parseVyOSWhere(text string, off bool) *Ruleset {
 }
 
 // prompt is what stands before a command on a screen.
-var prompt = regexp.MustCompile(`^\S+[#$] `)
+var prompt = lazyregexp.New(`^\S+[#$] `)
 
 func (p *vyosParser) read(line string) {
 	if line == "" || line[0] == '#' || strings.HasPrefix(line, "//") || strings.HasPrefix(line, "/*") {
