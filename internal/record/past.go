@@ -70,7 +70,7 @@ func (p *Past) History(n *state.Namespace, from, to time.Time) (h state.History,
 		return state.History{}, err
 	}
 	h, err = p.history(n, from, to)
-	lost := lostSince(p.ring.Segments, from)
+	lost := lostBetween(p.ring.Segments, from, to)
 	switch {
 	case lost == "":
 		return h, err
@@ -80,14 +80,18 @@ func (p *Past) History(n *state.Namespace, from, to time.Time) (h state.History,
 	return h, fmt.Errorf("the recording in %s is damaged: %s", p.dir, lost)
 }
 
-// lostSince says what is damaged in segments that reach beyond a time: the first of them, and how many others.
-func lostSince(segments []*ring.Segment, from time.Time) (text string) {
+// writing is how long ago the newest part is at most where a recorder may be writing the next one.
+const writing = 2 * time.Minute
+
+// lostBetween says what is damaged in segments that reach beyond from: the first of them, and how many others. What the
+// newest one ends with is no damage where it is being written at the time to.
+func lostBetween(segments []*ring.Segment, from, to time.Time) (text string) {
 	others := 0
 	for i, s := range segments {
 		before := i+1 < len(segments) && len(segments[i+1].Frames) > 0 && segments[i+1].Frames[0].Wall.Before(from)
 		damaged, is := s.Damaged()
 		switch {
-		case before || !is:
+		case before || !is || i+1 == len(segments) && s.TornAlone() && s.Frames[len(s.Frames)-1].Wall.After(to.Add(-writing)):
 		case text == "":
 			text = s.Name + ": " + damaged.Text()
 		default:

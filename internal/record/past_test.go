@@ -153,6 +153,23 @@ func put(t *testing.T, name string, data []byte) {
 	}
 }
 
+// TestPastWritten: an end that is no whole part is no damage while a recorder may be writing it.
+func TestPastWritten(t *testing.T) {
+	dir, at := recordedPast(t)
+	segment := filepath.Join(dir, "00000001.natring")
+	data, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, segment, data[:len(data)-5])
+	own := &state.Namespace{Inode: 7}
+	for to, damaged := range map[time.Duration]bool{2 * time.Minute: false, time.Hour: true} {
+		if h, err := NewPast(dir).History(own, at, at.Add(to)); len(h.Times) != 2 || (err != nil) != damaged {
+			t.Errorf("%v later: %d points, %v", to, len(h.Times), err)
+		}
+	}
+}
+
 // TestPastAgain: a directory that is emptied and recorded into anew has the new recording alone, also where a segment has the same name.
 func TestPastAgain(t *testing.T) {
 	dir, at := recordedPast(t)

@@ -89,6 +89,11 @@ func (s *Segment) Damaged() (d DamagedSegment, is bool) {
 	return d, d.TornBytes > 0 || d.Lost.Places > 0
 }
 
+// TornAlone reports whether a segment has parts, and nothing is wrong but its end.
+func (s *Segment) TornAlone() bool {
+	return s.Err == nil && !s.broken && s.Lost.Places == 0 && s.Torn > 0 && len(s.Frames) > 0
+}
+
 // Text says what is damaged, and what that cost.
 func (d *DamagedSegment) Text() string {
 	if d.Error != "" {
