@@ -60,8 +60,14 @@ func startHold(t *testing.T, cfg ServeTCPConfig, files int) func() *load.Held {
 	done, ready := make(chan ended, 1), make(chan netip.AddrPort, 1)
 	cfg.Ready = func(a netip.AddrPort) { ready <- a }
 	go func() {
-		held, err := serveTCP(ctx, cfg, files)
-		done <- ended{held, err}
+		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+			held, err := serveTCP(ctx, cfg, files)
+			// The kernel may give back the ports of the server before it a moment after its sockets are closed.
+			if !errors.Is(err, unix.EADDRINUSE) || time.Since(began) > deadline {
+				done <- ended{held, err}
+				return
+			}
+		}
 	}()
 	stop := sync.OnceValue(func() *load.Held {
 		cancel()
