@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/natkit/natkit/internal/lazyregexp"
 )
 
 // wordList has the words of the kernel's, nft's, iptables' and natkit's own that texts of snapshots have, one a
@@ -29,11 +31,6 @@ const (
 	ipv4       = `\d{1,3}(?:\.\d{1,3}){3}`
 	macPattern = `[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5,}`
 )
-
-// whenAsked compiles a pattern when it is first asked for: natkit starts without these.
-func whenAsked(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
 
 // parts are what a text is taken apart into. What is between them is kept: no letters, and no digits.
 var parts = regexp.MustCompile(strings.Join([]string{
@@ -141,13 +138,13 @@ func (a *Anonymizer) ipv4Text(text string) string {
 
 var (
 	// known are words that are kept whatever their letters: numbers, with a unit as well, and marks.
-	known = whenAsked(`^(?:[0-9]+(?:ns|us|µs|ms|s|m|min|h|d|b|B|k|kB|KiB|MiB|kbit|Mbit|Gbit|mbytes|kbytes)?|0x[0-9a-fA-F]{1,8})$`)
+	known = lazyregexp.New(`^(?:[0-9]+(?:ns|us|µs|ms|s|m|min|h|d|b|B|k|kB|KiB|MiB|kbit|Mbit|Gbit|mbytes|kbytes)?|0x[0-9a-fA-F]{1,8})$`)
 	// function are names of functions of the kernel in its log: symbol+0x1/0x2.
-	function = whenAsked(`^_*(?:nf|nft|xt|ipt|ip6t|ip|ipv6|tcp|udp|icmp|icmpv6|inet|inet6|sk|skb|dev|netif|neigh|arp|xfrm|bpf|br)_[a-z0-9_]+(?:\.[a-z0-9_.]+)?(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?$`)
+	function = lazyregexp.New(`^_*(?:nf|nft|xt|ipt|ip6t|ip|ipv6|tcp|udp|icmp|icmpv6|inet|inet6|sk|skb|dev|netif|neigh|arp|xfrm|bpf|br)_[a-z0-9_]+(?:\.[a-z0-9_.]+)?(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?$`)
 	// device are interfaces that are named after their kind and a number (systemd.net-naming-scheme(7)).
-	device = whenAsked(`^(?:lo|(?:eth|wan|lan|wlan|wwan|bond|team|br|virbr|docker|lxcbr|lxdbr|vmbr|cni|podman|tun|tap|wg|dummy|ifb|ppp|vxlan|gre|gretap|erspan|sit|ip6tnl|ip6gre|tunl|ipip|macvlan|macvtap|ipvlan|vrf|veth|geneve|teredo|xfrm|ipsec|vti|ip_vti|ip6_vti|usb|ib|em|kube-ipvs|vlan|tailscale)[0-9]{0,4}|(?:en|wl|ww|ib)(?:o[0-9]+|(?:P[0-9]+)?(?:p[0-9]+)?s[0-9]+(?:f[0-9]+)?)(?:np?[0-9]+|d[0-9]+)?|flannel\.[0-9]{1,4}|cilium_(?:host|net|vxlan)|lxc_health)(?:[.:][0-9]{1,4})?$`)
+	device = lazyregexp.New(`^(?:lo|(?:eth|wan|lan|wlan|wwan|bond|team|br|virbr|docker|lxcbr|lxdbr|vmbr|cni|podman|tun|tap|wg|dummy|ifb|ppp|vxlan|gre|gretap|erspan|sit|ip6tnl|ip6gre|tunl|ipip|macvlan|macvtap|ipvlan|vrf|veth|geneve|teredo|xfrm|ipsec|vti|ip_vti|ip6_vti|usb|ib|em|kube-ipvs|vlan|tailscale)[0-9]{0,4}|(?:en|wl|ww|ib)(?:o[0-9]+|(?:P[0-9]+)?(?:p[0-9]+)?s[0-9]+(?:f[0-9]+)?)(?:np?[0-9]+|d[0-9]+)?|flannel\.[0-9]{1,4}|cilium_(?:host|net|vxlan)|lxc_health)(?:[.:][0-9]{1,4})?$`)
 	// prefixed are names of which the beginning says whose they are, and the rest what for.
-	prefixed   = whenAsked(`^(veth|br-|cali-?|lxc|vnet|tap|tun|wg-|enx|KUBE-(?:SVC-|SEP-|EXT-|FW-|XLB-|SVL-|SRV-|POD-|NODE-)?|DOCKER-|cali-[a-z]{2}-|CNI-(?:DN-|HOSTPORT-)?|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE-?|ISTIO_|LIBVIRT_|NETAVARK-|ts-|f2b-|ufw6?-|IP-MASQ-)(.+)$`)
+	prefixed   = lazyregexp.New(`^(veth|br-|cali-?|lxc|vnet|tap|tun|wg-|enx|KUBE-(?:SVC-|SEP-|EXT-|FW-|XLB-|SVL-|SRV-|POD-|NODE-)?|DOCKER-|cali-[a-z]{2}-|CNI-(?:DN-|HOSTPORT-)?|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE-?|ISTIO_|LIBVIRT_|NETAVARK-|ts-|f2b-|ufw6?-|IP-MASQ-)(.+)$`)
 	separators = regexp.MustCompile(`[-_./@+~]+`)
 )
 
@@ -171,8 +168,8 @@ func (a *Anonymizer) Name(name string) string {
 }
 
 func (a *Anonymizer) name(name string) string {
-	switch m := prefixed().FindStringSubmatch(name); {
-	case len(name) <= mostWord && (known().MatchString(name) || device().MatchString(name) || function().MatchString(name) || ofWords(name)):
+	switch m := prefixed.FindStringSubmatch(name); {
+	case len(name) <= mostWord && (known.MatchString(name) || device.MatchString(name) || function.MatchString(name) || ofWords(name)):
 		return name
 	case m != nil:
 		return m[1] + a.tag(name)
@@ -182,7 +179,7 @@ func (a *Anonymizer) name(name string) string {
 
 func ofWords(name string) bool {
 	return !slices.ContainsFunc(separators.Split(name, -1), func(part string) bool {
-		return part != "" && !known().MatchString(part) && !words()[strings.ToLower(part)]
+		return part != "" && !known.MatchString(part) && !words()[strings.ToLower(part)]
 	})
 }
 
@@ -208,7 +205,7 @@ func (a *Anonymizer) Comment(text string) string {
 // release is the version of a kernel, and what a distribution appends: 6.1.0-13-cloud-amd64, 5.14.0-362.el9.x86_64.
 var (
 	release    = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)*)(.*)$`)
-	flavour    = whenAsked(`^(?:[0-9]+|rc[0-9]+|el[0-9]+|fc[0-9]+|amzn[0-9]+|bpo[0-9]*|deb[0-9]+u?[0-9]*|ubuntu[0-9]*|generic|lowlatency|realtime|rt[0-9]*|cloud|virtual|kvm|aws|azure|gcp|gke|oracle|oem|raspi|rpi|v[678]l?|amd64|arm64|x86|64|686|i686|pae|x86_64|aarch64|riscv64|ppc64le|s390x|armv[67]l?|lts|default|stable|arch[0-9]*|hardened|zen[0-9]*|microsoft|standard|WSL2|pve|pmox|xanmod[0-9]*|linuxkit|talos|flatcar|cos|gardenlinux|uek|elrepo|lt|ml|fips|hwe|edge|debug|dirty)$`)
+	flavour    = lazyregexp.New(`^(?:[0-9]+|rc[0-9]+|el[0-9]+|fc[0-9]+|amzn[0-9]+|bpo[0-9]*|deb[0-9]+u?[0-9]*|ubuntu[0-9]*|generic|lowlatency|realtime|rt[0-9]*|cloud|virtual|kvm|aws|azure|gcp|gke|oracle|oem|raspi|rpi|v[678]l?|amd64|arm64|x86|64|686|i686|pae|x86_64|aarch64|riscv64|ppc64le|s390x|armv[67]l?|lts|default|stable|arch[0-9]*|hardened|zen[0-9]*|microsoft|standard|WSL2|pve|pmox|xanmod[0-9]*|linuxkit|talos|flatcar|cos|gardenlinux|uek|elrepo|lt|ml|fips|hwe|edge|debug|dirty)$`)
 	releaseSep = regexp.MustCompile(`[-_.+~]`)
 )
 
@@ -228,7 +225,7 @@ func (a *Anonymizer) Release(text string) string {
 			if sep != nil {
 				end = sep[0]
 			}
-			if part := rest[:end]; flavour().MatchString(part) {
+			if part := rest[:end]; flavour.MatchString(part) {
 				out.WriteString(part)
 			} else {
 				out.WriteString(a.tag(part))

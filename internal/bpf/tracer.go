@@ -69,8 +69,7 @@ func Monotonic() (now uint64, zero time.Time, err error) {
 	return uint64(ts.Nano()), time.Now().Add(-time.Duration(ts.Nano())), nil
 }
 
-// Clock tells the time of what the kernel times by its monotonic clock, by the wall clock of then: it follows that where it
-// is set.
+// Clock converts readings of the kernel's monotonic clock to times of the wall clock.
 type Clock struct {
 	zero time.Time
 	read func() (zero time.Time, err error)

@@ -2,13 +2,12 @@ package fleet
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unique"
 
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -109,10 +108,10 @@ func rules(r *snapshot.NATRules) (all []string) {
 	return all
 }
 
-var release = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+\.[0-9]+`) })
+var release = lazyregexp.New(`^[0-9]+\.[0-9]+`)
 
 // series is 6.1 of 6.1.0-13-amd64.
-func series(text string) string { return release().FindString(text) }
+func series(text string) string { return release.FindString(text) }
 
 // number is the value of an attribute as one that can be compared; false where it is none.
 func (a Attribute) number() (float64, bool) {

@@ -6,14 +6,13 @@ import (
 	"cmp"
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unique"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/lazyregexp"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -156,7 +155,7 @@ func (n *Node) finding(id string) *Finding {
 
 // ownName is how 'natkit snapshot' names its file.
 // It is compiled when a file has no other name: most bundles have one.
-var ownName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^natkit-(.+)-\d{8}T\d{6}Z$`) })
+var ownName = lazyregexp.New(`^natkit-(.+)-\d{8}T\d{6}Z$`)
 
 // stem is the name of a file or directory without what says its form.
 func stem(source string) string {
@@ -177,7 +176,7 @@ func nameOf(rec *snapshot.Recording, source string) string {
 		return strings.Clone(name[:min(len(name), mostName)])
 	}
 	name := stem(source)
-	if m := ownName().FindStringSubmatch(name); m != nil {
+	if m := ownName.FindStringSubmatch(name); m != nil {
 		return m[1]
 	}
 	return name

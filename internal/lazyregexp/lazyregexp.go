@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Regexp is one of these. Its methods are those of regexp.Regexp.
+// Regexp is a regular expression of this kind. Its methods are those of regexp.Regexp.
 type Regexp struct {
 	pattern string
 	compile func() *regexp.Regexp
@@ -21,6 +21,7 @@ func New(pattern string) *Regexp {
 func (r *Regexp) String() string                       { return r.pattern }
 func (r *Regexp) Match(b []byte) bool                  { return r.compile().Match(b) }
 func (r *Regexp) MatchString(s string) bool            { return r.compile().MatchString(s) }
+func (r *Regexp) FindString(s string) string           { return r.compile().FindString(s) }
 func (r *Regexp) FindStringSubmatch(s string) []string { return r.compile().FindStringSubmatch(s) }
 func (r *Regexp) FindStringSubmatchIndex(s string) []int {
 	return r.compile().FindStringSubmatchIndex(s)

@@ -13,10 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -89,7 +87,7 @@ type Options struct {
 }
 
 // command is a line of a terminal's session: a prompt, or what scripts print above the output.
-var command = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(commandPattern) })
+var command = lazyregexp.New(commandPattern)
 
 const commandPattern = `^\s*(?:[^\s#$%>]{0,64}(?: ?[^\s#$%>]{1,64}){0,2}[#$%>]+|\++|={2,}>?|-{2,}|\*{2,}|Command:)\s+(?:sudo\s+)?(?:/\S+/)?` +
 	`((?:conntrack|sysctl|dmesg|journalctl|nstat|netstat|ss|ip6?tables(?:-(?:nft|legacy))?(?:-save)?|ip|nft|cat|uname|uptime|date|ipvsadm|tc|free|lscpu|nproc|head|tail|grep|for|watch|sleep|ping|curl|docker|kubectl|oc)\b.*)$`
@@ -111,7 +109,7 @@ func commandOf(line []byte) string {
 	if len(line) > 512 || !mayPrompt(line) || bytes.HasPrefix(line, []byte("# Generated")) {
 		return ""
 	}
-	if m := command().FindSubmatch(line); m != nil {
+	if m := command.FindSubmatch(line); m != nil {
 		return strings.TrimRight(string(m[1]), " =-*<")
 	}
 	return ""

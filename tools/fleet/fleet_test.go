@@ -18,6 +18,7 @@ import (
 
 	"github.com/natkit/natkit/internal/table"
 	"github.com/natkit/natkit/internal/table/store"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // small is a fleet whose rows fit into a test: two days, every part played.
@@ -279,9 +280,7 @@ func compare(t *testing.T, all []asked, got [][]row) {
 
 // A table of another version is refused before an engine reads it, among others of this one.
 func TestAskOtherSchema(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("needs python3")
-	}
+	testutil.NeedNightlyProgram(t, "python3")
 	dir := t.TempDir()
 	for version, want := range map[string]string{table.Schema: "", "27": "part-27.parquet: it is of version '27' of the tables, and these questions are for version " + table.Schema} {
 		name := filepath.Join(dir, "nat_log", "day=2026-11-30", "node=a", "part-"+version+".parquet")
@@ -312,9 +311,7 @@ func TestAskOtherSchema(t *testing.T) {
 
 // What ask is given wrong it says in a line, with the code of a mistake.
 func TestAskMistakes(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("needs python3")
-	}
+	testutil.NeedNightlyProgram(t, "python3")
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "nat_log", "day=2026-11-30", "node=a")
 	if err := os.MkdirAll(empty, 0o755); err != nil {

@@ -26,7 +26,7 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, known := info.VerifiedInstructions()
-		if !known || n == 0 {
+		if !known {
 			t.Skip("before Linux 5.16 the kernel does not report the number of verified instructions; it took the programs")
 		}
 		t.Logf("%s: %d", tr.source, n)

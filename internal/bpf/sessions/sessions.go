@@ -167,8 +167,8 @@ func freeingPlaces() (places [2]place, err error) {
 	return places, nil
 }
 
-// FollowClock has times from here on be those of the wall clock where that was set, by the step that it returns; a start and
-// an end of one event are by the same clock.
+// FollowClock returns by how much the wall clock was set since the last call. Events that are read afterwards have the
+// time of the wall clock as it is now, their starts included.
 func (t *Tracer) FollowClock() (step time.Duration, err error) { return t.clock.Follow() }
 
 // Read calls each for what there is, and waits for more until the deadline: the events of a fraction of a second
