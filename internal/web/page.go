@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -309,8 +310,28 @@ func (m *maker) answered() string {
 		read, among = " that were read", " among the entries that were read"
 	}
 	if s.AnsweredShare < 0 {
-		return "There is no translated connection that began or ended in the last " + window + among + "."
+		return "There is no translated connection that began or ended in the last " + window + among + "." + m.without()
 	}
-	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s%s.", units.Percent(s.AnsweredShare), window,
-		units.Count(s.Answered), units.Count(s.Answered+s.Failed), read)
+	return fmt.Sprintf("%s of the translated connections of the last %s were answered: %s of %s%s.%s", units.Percent(s.AnsweredShare), window,
+		units.Count(s.Answered), units.Count(s.Answered+s.Failed), read, m.without())
+}
+
+// without says how many packets of new connections were dropped for want of an entry or a port: these connections are in no
+// table, and so not among those that failed.
+func (m *maker) without() string {
+	c := m.Counters
+	if c == nil || m.reading(state.PartCounters, c.Reading).Old {
+		return ""
+	}
+	const scale = 1000 // rates have fractions
+	grown := map[string]int64{}
+	for name, rate := range c.PerSecond {
+		grown[name] = int64(rate * scale)
+	}
+	lost := snapshot.DecodeTracker(grown, false)
+	dropped := float64(lost.NoRoom-lost.OrInvalid+lost.Clashes+lost.Chains) / scale
+	if dropped <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Not among them are connections without an entry: %s packets/s of new connections are dropped.", units.Rate(dropped))
 }

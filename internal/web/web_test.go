@@ -326,7 +326,7 @@ func TestVerdict(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	_, root := pageText(t, faulty(), "")
 	for key, want := range map[string][]string{
-		"outcome":  {"27.2 % of the translated connections of the last 60 s were answered: 9,001 of 33,103 that were read.", "First: raise the limit of tracked connections (natkit doctor --fix)"},
+		"outcome":  {"27.2 % of the translated connections of the last 60 s were answered: 9,001 of 33,103 that were read. Not among them are connections without an entry: 402.0 packets/s of new connections are dropped.", "First: raise the limit of tracked connections (natkit doctor --fix)"},
 		"services": {"tcp 198.19.0.1:443 -> 10.0.0.5:8443 0 % 22,022 310 5,101 201.5", "tcp from 198.19.0.1 81.2 % 2,080 0 31,100 –", "udp 198.19.0.1:53 -> 10.0.0.9:53 – 0 0 0 –"},
 		"counters": {"262,144 of 262,144 entries, 100 %", "drop 402.4 812,004", "insert_failed 40.2 80,120"},
 		"entries":  {"scaled from 16,384 of 262,144 entries", "ESTABLISHED 40,100 15.3 %", "source translated 60,000 22.9 %"},
