@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -142,7 +141,7 @@ func TestDoctorRole(t *testing.T) {
 	for _, tt := range []struct {
 		startPods bool
 		verbs     []string
-	}{{false, []string{"pods get list", "pods/exec create"}}, {true, []string{"pods get list", "pods/exec create", "pods create delete watch"}}} {
+	}{{false, []string{"pods get list", "pods/exec get create"}}, {true, []string{"pods get list", "pods/exec get create", "pods create delete watch"}}} {
 		text, err := manifest(natkitChart(t), []string{"doctorrole.yaml"}, map[string]any{"doctorRole": map[string]any{"enabled": true, "startPods": tt.startPods}})
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +151,7 @@ func TestDoctorRole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := nodes.(*rbac.ClusterRole).Rules; len(r) != 1 || !slices.Equal(r[0].Resources, []string{"nodes"}) || !slices.Equal(r[0].Verbs, []string{"get", "list"}) {
+		if r := nodes.(*rbac.ClusterRole).Rules; len(r) != 1 || !slices.Equal(r[0].Resources, []string{"nodes"}) || !slices.Equal(r[0].Verbs, []string{"list"}) {
 			t.Errorf("in the cluster: %+v", r)
 		}
 		object, err := decode(documents[1])
@@ -174,17 +173,7 @@ func TestDoctorRole(t *testing.T) {
 
 // TestHelperPod: the pod that deploy/natkit-fleet makes is one of Kubernetes, without more rights than the DaemonSet.
 func TestHelperPod(t *testing.T) {
-	script, err := os.ReadFile("../../deploy/natkit-fleet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(script), "cat <<POD\n")
-	text, _, ok2 := strings.Cut(text, "\nPOD\n")
-	if !ok || !ok2 {
-		t.Fatal("the manifest is not found")
-	}
-	text = strings.NewReplacer("$1", "node-a", "$image", "natkit", "$((3 * limit + 60))", "240").Replace(text)
-	object, err := decode(text)
+	object, err := decode(helperPod(t))
 	if err != nil {
 		t.Fatal(err)
 	}
