@@ -40,12 +40,13 @@ func (c *cluster) shell(t *testing.T, dir, script string) string {
 	return stdout
 }
 
-// apply sends manifests to the API server: as a trial, in earnest, and once more. It takes them without a warning, such as
-// about a field that it does not know or that is deprecated, and finds nothing to change the second time.
+// apply sends manifests to the API server: as a trial in both ways, in earnest, and once more. It takes them without a warning,
+// such as about a field that it does not know or that is deprecated, and finds nothing to change the second time.
 func (c *cluster) apply(t *testing.T, text string) {
 	t.Helper()
+	c.kubectlWith(t, text, "delete", "--ignore-not-found", "-f", "-")
 	objects := strings.Count(text, "\nkind: ")
-	for _, flags := range [][]string{{"--dry-run=server"}, {"--server-side", "--dry-run=server"}, nil, nil} {
+	for _, flags := range [][]string{{"--dry-run=server"}, {"--server-side", "--dry-run=server"}, nil} {
 		args := append([]string{"apply", "-f", "-", "--validate=strict", "--warnings-as-errors"}, flags...)
 		stdout, stderr, exit := c.run(t, c.admin, text, "kubectl", args...)
 		if exit != 0 || stderr != "" {
@@ -122,7 +123,7 @@ func (c *cluster) testChart(t *testing.T) {
 	for name, values := range map[string]map[string]any{
 		"no values":  nil,
 		"everything": everything,
-		"empty":      {"tolerations": []any{}, "nodeSelector": nil, "resources": map[string]any{"requests": nil, "limits": nil}, "extraArgs": []any{}},
+		"empty":      {"tolerations": []any{}, "nodeSelector": map[string]any{"kubernetes.io/os": nil}, "resources": map[string]any{"requests": nil, "limits": nil}, "extraArgs": []any{}},
 		"no drops":   {"drops": false, "podMonitor": map[string]any{"enabled": true}},
 		"all":        {"allNamespaces": true, "doctorRole": map[string]any{"enabled": true}},
 	} {
@@ -151,9 +152,9 @@ func (c *cluster) testRefused(t *testing.T) {
 	for _, tt := range []struct{ file, from, to, want string }{
 		{"exporter.yaml", "automountServiceAccountToken", "autoMountServiceAccountToken", `unknown field "autoMountServiceAccountToken"`},
 		{"exporter.yaml", "hostPort: 9752", "hostPort: 9753", "must match `containerPort`"},
-		{"exporter.yaml", "secretName: natkit-exporter", "secretName: Natkit_exporter:", "secretName"},
+		{"exporter.yaml", `image: "natkit/natkit-readonly:0.1.0"`, `image: ""`, "spec.template.spec.containers[0].image: Required value"},
 		{"exporter.yaml", "type: RuntimeDefault", "type: Default", "seccompProfile.type"},
-		{"doctor-role.yaml", "verbs: [create]", "verbs: []", "verbs must contain at least one value"},
+		{"doctor-role.yaml", "verbs: [list]", "verbs: []", "rules[0].verbs: Required value"},
 		{"podmonitor.yaml", "jobLabel:", "joblabel:", `unknown field "spec.joblabel"`},
 		{"podmonitor.yaml", "interval: 30s", "interval: 30 s", "spec.podMetricsEndpoints[0].interval"},
 	} {

@@ -114,7 +114,7 @@ func (c *cluster) startAPIServer(t *testing.T) {
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=198.18.0.0/24",
 		"--client-ca-file="+c.pki.ca, "--tls-cert-file="+cert, "--tls-private-key-file="+key,
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.pki.key("accounts"), "--service-account-signing-key-file="+c.pki.key("accounts"),
-		"--kubelet-certificate-authority="+c.pki.ca, "--kubelet-client-certificate="+kubeletCert, "--kubelet-client-key="+kubeletKey,
+		"--kubelet-certificate-authority="+c.pki.ca, "--kubelet-client-certificate="+kubeletCert, "--kubelet-client-key="+kubeletKey, "--kubelet-preferred-address-types=InternalIP",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--audit-policy-file="+policy, "--audit-log-path="+c.auditLog)
 }
@@ -232,9 +232,12 @@ func (u *user) get(path string, into any) ([]string, error) { return u.send("GET
 
 // send asks the API server, and returns its warnings. An error of it is a *refusal.
 func (u *user) send(method, path string, object, into any) ([]string, error) {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
+	var body []byte
+	var err error
+	if object != nil {
+		if body, err = json.Marshal(object); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

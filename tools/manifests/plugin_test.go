@@ -70,7 +70,7 @@ func (c *cluster) testPlugin(t *testing.T) {
 		{
 			"all nodes", doctor, []string{"collect", "-o", "all"}, 4, []string{"node-a", "node-b", "node-c"},
 			[]string{
-				"kubectl natkit: node-down: ", "connect: connection refused\n",
+				"kubectl natkit: node-down: the API server does not reach the kubelet there: dial tcp 127.0.0.1:1: connect: connection refused\n",
 				"kubectl natkit: node-windows: natkit cannot be run there: no pod of the DaemonSet runs there; -i IMAGE starts one for this time\n",
 				"kubectl natkit: 3 of 5 nodes gave a bundle\n",
 			},
@@ -186,7 +186,7 @@ func (c *cluster) testByPost(t *testing.T, doctor *user) {
 	for _, websockets := range []string{"false", "true"} {
 		t.Setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
 		_, stderr, exit := c.plugin(t, doctor, "collect", "-o", "without-create-"+websockets, "node-a")
-		if exit != 4 || !strings.Contains(stderr, `(Forbidden): pods "natkit-exporter-`) {
+		if exit != 4 || !strings.Contains(stderr, `is forbidden: User "doctor" cannot create resource "pods/exec"`) {
 			t.Errorf("without the right to create: exit code %d: %s", exit, stderr)
 		}
 	}
