@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,8 @@ func TestCluster(t *testing.T) {
 
 // enclose runs the test again in a network namespace that ends with it.
 func enclose(t *testing.T) {
-	again := exec.Command("/proc/self/exe", "-test.v", "-test.run="+flag.Lookup("test.run").Value.String(), "-test.timeout="+flag.Lookup("test.timeout").Value.String())
+	chosen := cmp.Or(flag.Lookup("test.run").Value.String(), "^TestCluster$")
+	again := exec.Command("/proc/self/exe", "-test.v", "-test.run="+chosen, "-test.timeout="+flag.Lookup("test.timeout").Value.String())
 	again.Env = append(os.Environ(), insideEnv+"=1")
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	again.Stdout, again.Stderr = os.Stdout, os.Stderr
