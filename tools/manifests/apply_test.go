@@ -237,6 +237,7 @@ func (c *cluster) testPodSecurity(t *testing.T) {
 
 // testDaemonSet: the namespace of docs/kubernetes.md is enough for a pod on each node with Linux, with whatever taint.
 func (c *cluster) testDaemonSet(t *testing.T) {
+	c.addNode(t, "node-a", "linux", c.kubelet.port)
 	c.addNode(t, "node-b", "linux", c.kubelet.port)
 	c.addNode(t, "node-c", "linux", c.kubelet.port)
 	c.addNode(t, "node-down", "linux", 1) // nothing listens there

@@ -47,6 +47,7 @@ func TestCluster(t *testing.T) {
 	t.Run("refused", c.testRefused)
 	t.Run("pod security", c.testPodSecurity)
 	t.Run("daemonset", c.testDaemonSet)
+	t.Run("pod", c.testPod)
 	t.Run("service account", c.testServiceAccount)
 	t.Run("doctor role", c.testDoctorRole)
 	t.Run("plugin", c.testPlugin)
@@ -137,9 +138,13 @@ func (c *cluster) program(t *testing.T, name string) string {
 // start runs a program until the test ends; what it says is shown if the test fails.
 func (c *cluster) start(t *testing.T, name string, args ...string) {
 	t.Helper()
+	c.startCommand(t, name, exec.Command(c.program(t, name), args...))
+}
+
+func (c *cluster) startCommand(t *testing.T, name string, cmd *exec.Cmd) {
+	t.Helper()
 	var output lastLines
-	cmd := exec.Command(c.program(t, name), args...)
-	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), "HOME="+c.dir)
+	cmd.Dir, cmd.Env = c.dir, append(append(os.Environ(), "HOME="+c.dir), cmd.Env...)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
