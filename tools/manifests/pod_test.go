@@ -86,7 +86,14 @@ func (c *cluster) testCapabilities(t *testing.T, own core.Container) {
 	if err := whole(once(-1)); err != nil {
 		t.Error(err)
 	}
+	restricted, err := os.ReadFile("/proc/sys/kernel/dmesg_restrict")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, name := range own.SecurityContext.Capabilities.Add {
+		if name == "SYSLOG" && strings.TrimSpace(string(restricted)) == "0" {
+			continue // anyone reads the kernel's log on this machine
+		}
 		if err := whole(once(i)); err == nil {
 			t.Errorf("all is read without CAP_%s", name)
 		}
