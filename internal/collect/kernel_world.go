@@ -72,7 +72,8 @@ func (k *kernelWorld) addresses() (all []ownAddress, err error) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
-		own := ownAddress{link: a.LinkIndex, prefix: netip.PrefixFrom(ip.Unmap(), bits)}
+		own := ownAddress{link: a.LinkIndex, prefix: netip.PrefixFrom(ip.Unmap(), bits), secondary: a.Flags&unix.IFA_F_SECONDARY != 0,
+			deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0, universe: a.Scope == int(netlink.SCOPE_UNIVERSE)}
 		switch {
 		case a.Flags&unix.IFA_F_DADFAILED != 0:
 			own.unused = snapshot.AddressDuplicate

@@ -102,7 +102,8 @@ func (w *textWorld) addresses() (all []ownAddress, err error) {
 		if !known || a.Scope != "global" && a.Scope != "site" {
 			continue
 		}
-		own := ownAddress{link: index, prefix: a.Prefix}
+		own := ownAddress{link: index, prefix: a.Prefix, deprecated: slices.Contains(a.Flags, "deprecated"), universe: a.Scope == "global",
+			secondary: slices.Contains(a.Flags, "secondary") || slices.Contains(a.Flags, "temporary")}
 		switch {
 		case slices.Contains(a.Flags, "dadfailed"):
 			own.unused = snapshot.AddressDuplicate

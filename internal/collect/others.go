@@ -150,7 +150,7 @@ func (p *portReader) with(next entryFunc) entryFunc {
 // finish adds the part to the observation that was read; before is that of an
 // earlier one, nil where there was none.
 func (p *portReader) finish(ctx context.Context, before *portReader) {
-	p.at.part("ports", func() error {
+	p.at.part(snapshot.PartPorts, func() error {
 		if !p.at.tableRead {
 			return errors.New("count used ports: the connection table could not be read")
 		}

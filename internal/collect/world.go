@@ -39,11 +39,16 @@ type world interface {
 	close()
 }
 
-// ownAddress is an address of an interface; unused is why the kernel does not use it.
+// ownAddress is an address of an interface; unused is why the kernel does not use it. They are in the order of the kernel's
+// lists, by which it chooses among those of an interface.
 type ownAddress struct {
 	link   int
 	prefix netip.Prefix
 	unused string
+	// secondary is one of a network of which another address was there before or, of IPv6, a temporary one: both are the
+	// flag IFA_F_SECONDARY. deprecated is one that new connections are not to have, universe one that may be used
+	// everywhere (RT_SCOPE_UNIVERSE).
+	secondary, deprecated, universe bool
 }
 
 // mainRoute is a next hop of a route.

@@ -45,7 +45,7 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 	}
 	last := rec.Last()
 	if last.Ports == nil {
-		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
+		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError(snapshot.PartPorts),
 			"the ports that NAT uses were not read: no dump of the table, or a bundle of an older natkit")}
 	}
 	return &pools{table: t, ports: last.Ports, rules: last.NATRules}, Check{}

@@ -229,6 +229,15 @@ func (c *Collector) End() {
 // Translated returns the number of entries with a translated source.
 func (c *Collector) Translated() int64 { return c.translated }
 
+// Seen returns how many ports of each address were collected so far.
+func (c *Collector) Seen() map[netip.Addr]int {
+	seen := map[netip.Addr]int{}
+	for k, p := range c.pools {
+		seen[k.addr] += p.size()
+	}
+	return seen
+}
+
 // Query selects what Ports returns, and has what it needs besides the entries.
 type Query struct {
 	// Complete is set if the collector saw the whole table; else Entries is its size, 0 if

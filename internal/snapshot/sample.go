@@ -8,6 +8,7 @@ const (
 	PartStat    = "conntrack_stat"
 	PartTable   = "conntrack_table"
 	PartFlows   = "conntrack_flows"
+	PartPorts   = "ports"
 	PartCPU     = "cpu"
 )
 

@@ -44,6 +44,11 @@ func (b *Budget) Exceeded(read int64, cost time.Duration) bool {
 
 func (b *Budget) allowance() time.Duration { return time.Duration(float64(b.Interval) * b.Share) }
 
+// Postpone has the next reading wait for what was spent beside the last one.
+func (b *Budget) Postpone(cost time.Duration) {
+	b.due = b.due.Add(time.Duration(float64(cost) / b.Share))
+}
+
 // Spent schedules the next reading after one that took cost for read entries.
 func (b *Budget) Spent(now time.Time, cost time.Duration, read int64) {
 	// Some room is left, so that an unlucky reading does not skip the next one.

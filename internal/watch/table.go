@@ -3,9 +3,11 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -23,8 +25,8 @@ type tables struct {
 	shown *reading
 	flows *snapshot.Flows
 	ports *snapshot.Ports
-	// why is the reason where there are no flows.
-	why error
+	// why is the reason where there are no flows, whyNarrow where pools of few ports could not be counted exactly.
+	why, whyNarrow error
 	// before is the last reading that the next one is compared with; its entries are in
 	// estimator.
 	before    *reading
@@ -48,6 +50,8 @@ type reading struct {
 	cost   time.Duration
 	// collector has the ports that the entries use; nil where it was not compared.
 	collector *ports.Collector
+	// stat are conntrack's counters of the snapshot that it is part of.
+	stat *snapshot.ConntrackStat
 }
 
 // middle is when an entry was read, on average.
@@ -55,7 +59,7 @@ func (r *reading) middle() time.Time { return r.began.Add(r.end.Sub(r.began) / 2
 
 // sample reads the table again where the budget allows it, or the filter is another one.
 func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, f Filter) error {
-	now, began := time.Now(), CPUTime()
+	now, began, before := time.Now(), CPUTime(), t.before
 	changed := f.Key != t.filter.Key
 	t.filter = f
 	var err error
@@ -69,11 +73,35 @@ func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snaps
 		return nil
 	}
 	if err != nil {
-		t.shown, t.flows, t.why, t.ports, t.before, t.estimator = nil, nil, err, nil, nil, nil
+		t.shown, t.flows, t.why, t.ports, t.before, t.estimator, t.whyNarrow = nil, nil, err, nil, nil, nil, nil
 		return err
 	}
 	t.shown.cost = CPUTime() - began
 	t.budget.Spent(now, t.shown.cost, t.shown.entries)
+	if t.shown.collector != nil {
+		began = CPUTime()
+		t.whyNarrow = t.countNarrow(ctx, ns, s, before)
+		cost := CPUTime() - began
+		t.shown.cost += cost
+		t.budget.Postpone(cost)
+	}
+	return nil
+}
+
+// countNarrow counts the pools of few ports exactly, as doctor does, where only a part of the table was read and insertions failed
+// since the reading before.
+func (t *tables) countNarrow(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, before *reading) error {
+	r := t.shown
+	if before == nil || r.complete || r.stat.Grown(before.stat)["insert_failed"] == 0 {
+		return nil
+	}
+	entries, _, _ := s.Entries()
+	exact, err := collect.NarrowPools(ctx, ns, &collect.Narrow{Rules: s.NATRules, Release: s.Kernel.Release, Sampled: r.entries, Entries: entries,
+		Seen: r.collector.Seen(), Now: r.end})
+	if err != nil {
+		return fmt.Errorf("count pools of few ports: %w", err)
+	}
+	t.ports.Replace(exact)
 	return nil
 }
 
@@ -118,7 +146,7 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 func (t *tables) read(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int64, fn func(*conntrack.Entry)) (*reading, error) {
 	sampler, cpu := aggregate.NewSampler(), CPUTime()
 	sampler.EstablishedTimeout(s.Sysctls.ClassTimeout("tcp/ESTABLISHED"))
-	r := &reading{began: time.Now(), uptime: s.UptimeSeconds}
+	r := &reading{began: time.Now(), uptime: s.UptimeSeconds, stat: s.ConntrackStat}
 	if count, _, known := s.Entries(); known && count == 0 { // the kernel would walk the whole hash for nothing
 		r.table, r.complete, r.end = sampler.Table(true), true, r.began
 		return r, nil

@@ -82,6 +82,9 @@ func (s *Sampler) Sample(ctx context.Context, f Filter, interval time.Duration) 
 		out.Table, out.EntriesRead, out.TableAt, out.Cost.Table = r.table, r.entries, r.began, r.cost
 		out.Flows, out.Ports = s.tables.flows, s.tables.ports
 	}
+	if err := s.tables.whyNarrow; err != nil {
+		part(out.Snapshot, snapshot.PartPorts, func() error { return err })
+	}
 	if s.full != nil {
 		s.compare(out)
 	} else {

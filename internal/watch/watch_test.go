@@ -222,7 +222,7 @@ func TestFull(t *testing.T) {
 			if p.Error != "" {
 				t.Errorf("%s: %s", p.Name, p.Error)
 			}
-			if p.Name != "ports" { // here it belongs to the table
+			if p.Name != snapshot.PartPorts { // here it belongs to the table
 				names = append(names, p.Name)
 			}
 		}

@@ -174,19 +174,29 @@ const attempts = 3
 // What was given out cannot be taken back where the result says that the dump was
 // interrupted: EachWhole begins again then.
 func Each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
-	return undoubted(f.Request(), func(k conntrack.Filter) (r Result, chosen int64, err error) {
-		var e conntrack.Entry
-		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
-			return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
-				if !f.Match(e) {
-					return nil
-				}
-				chosen++
-				return fn(e)
-			})
+	return undoubted(f.Request(), func(k conntrack.Filter) (Result, int64, error) { return each(ctx, ns, f, k, fn) })
+}
+
+// EachSure is Each on kernels that filter by the reply direction as they should, from Linux 5.16 on: where they choose nothing
+// there is nothing, and nothing is asked again.
+func EachSure(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
+	r, _, err := each(ctx, ns, f, f.Request(), fn)
+	return r, err
+}
+
+// each dumps what the kernel chooses by k, and calls fn with what f chooses of it.
+func each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, k conntrack.Filter, fn func(*conntrack.Entry) error) (r Result, chosen int64, err error) {
+	var e conntrack.Entry
+	r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
+		return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
+			if !f.Match(e) {
+				return nil
+			}
+			chosen++
+			return fn(e)
 		})
-		return r, chosen, err
 	})
+	return r, chosen, err
 }
 
 // Matching counts the entries of a namespace (nil: this one) that a filter matches. Needs

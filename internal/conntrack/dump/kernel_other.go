@@ -14,6 +14,11 @@ func Each(context.Context, *netns.Handle, *conntrack.Filter, func(*conntrack.Ent
 	return Result{}, netns.ErrNotLinux
 }
 
+// EachSure returns an error.
+func EachSure(context.Context, *netns.Handle, *conntrack.Filter, func(*conntrack.Entry) error) (Result, error) {
+	return Result{}, netns.ErrNotLinux
+}
+
 // EachWhole returns an error.
 func EachWhole(context.Context, *netns.Handle, *conntrack.Filter, func(), func(*conntrack.Entry) error) (Result, error) {
 	return Result{}, netns.ErrNotLinux
