@@ -75,14 +75,13 @@ func mayTranslate(r *snapshot.NATRule, v6 bool) bool {
 // valid; not valid where there is none. An interface without an address lends that of another one.
 func (m *masquerades) source(l *link, v6 bool, to netip.Prefix) netip.Addr {
 	own, others := m.usable(l, v6)
-	if len(own) == 0 {
-		own = others
-	}
-	switch {
-	case len(own) == 0:
+	switch all := append(own, others...); {
+	case len(all) == 0:
 		return netip.Addr{}
 	case v6:
-		return m.source6(l, own, to)
+		return m.source6(l, all, to)
+	case len(own) == 0:
+		return all[0].prefix.Addr()
 	}
 	return m.source4(l, own)
 }
@@ -134,37 +133,31 @@ func (m *masquerades) nextHops() []mainRoute {
 }
 
 // source6 is what nf_nat_masquerade_ipv6 gives by ipv6_dev_get_saddr (net/ipv6/addrconf.c, RFC 6724, section 5): of the rules those
-// about deprecated addresses, labels and temporary addresses, in this order, and the longest common prefix where the destination
-// is known. Without one it is assumed to be a public address; which of several public addresses of an interface then has the
-// longest prefix depends on it, and the first is taken. Labels are assumed to be the kernel's (ip addrlabel changes them).
-func (m *masquerades) source6(l *link, own []ownAddress, to netip.Prefix) netip.Addr {
+// about deprecated addresses, the interface, labels and temporary addresses, in this order, and the longest common prefix where
+// the destination is known. Without one it is assumed to be a public address; which of several public addresses of an interface
+// has the longest prefix then depends on it, and the first is taken. Labels are assumed to be the kernel's (ip addrlabel changes
+// them).
+func (m *masquerades) source6(l *link, all []ownAddress, to netip.Prefix) netip.Addr {
 	destination := public(true)
 	if to.IsValid() {
 		destination = to.Addr()
 	}
 	temporary := m.prefersTemporary(l)
-	best := own[0]
-	for _, a := range own[1:] {
-		if m.better(a, best, destination, temporary, to.IsValid()) {
+	rules := []func(ownAddress) bool{
+		func(a ownAddress) bool { return a.prefix.Addr() == destination },
+		func(a ownAddress) bool { return !a.deprecated },
+		func(a ownAddress) bool { return a.link == l.index },
+		func(a ownAddress) bool { return label(a.prefix.Addr()) == label(destination) },
+		func(a ownAddress) bool { return a.secondary == temporary },
+	}
+	best := all[0]
+	for _, a := range all[1:] { // at a tie the first one stays
+		i := slices.IndexFunc(rules, func(is func(ownAddress) bool) bool { return is(a) != is(best) })
+		if i >= 0 && rules[i](a) || i < 0 && to.IsValid() && commonBits(a.prefix, destination) > commonBits(best.prefix, destination) {
 			best = a
 		}
 	}
 	return best.prefix.Addr()
-}
-
-// better reports whether an address is preferred to one before it in the list, which has it at a tie.
-func (m *masquerades) better(a, before ownAddress, to netip.Addr, temporary, isKnown bool) bool {
-	for _, rule := range []func(ownAddress) bool{
-		func(x ownAddress) bool { return x.prefix.Addr() == to },
-		func(x ownAddress) bool { return !x.deprecated },
-		func(x ownAddress) bool { return label(x.prefix.Addr()) == label(to) },
-		func(x ownAddress) bool { return x.secondary == temporary },
-	} {
-		if now, then := rule(a), rule(before); now != then {
-			return now
-		}
-	}
-	return isKnown && commonBits(a.prefix, to) > commonBits(before.prefix, to)
 }
 
 // prefersTemporary reports whether temporary addresses (RFC 8981) of an interface are given first (use_tempaddr, 2).

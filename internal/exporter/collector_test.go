@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -208,5 +209,57 @@ func TestOwnNamespace(t *testing.T) {
 	}
 	if s.Self.CPUSeconds <= 0 || strings.TrimSpace(s.Kernel.Release) == "" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestPortsOfLargeTable: ports that run out are found as doctor finds them, where the part of the table that is read has few of
+// them; metrics have their number exactly.
+func TestPortsOfLargeTable(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	testutil.ShareHost(t)
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error {
+		return errors.Join(exec.Command("ip", "link", "set", "lo", "up").Run(), exec.Command("ip", "address", "add", "198.18.0.1/32", "dev", "lo").Run())
+	})
+	testutil.Nft(t, ns, "add table ip t\nadd chain ip t post { type nat hook postrouting priority 100; }\nadd rule ip t post udp dport 9 masquerade to :20000-20199\n")
+	const others = 60_000
+	fill(t, ns, 0, others)
+	c := New(Options{Netns: []*netns.Handle{ns}, Every: time.Second, Limits: state.Limits{Top: 10}, table: watch.Unlimited()})
+	c.o.table.First, c.o.table.Most = 1024, 1024
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	port := uint16(1024)
+	var found *state.Finding
+	testutil.Eventually(t, "the finding", func() bool {
+		testutil.Inside(t, ns, func() error { // half of them do not get a port
+			for range 400 {
+				port++
+				if err := testutil.SendUDP(netip.AddrPortFrom(netip.MustParseAddr("198.18.0.1"), port), netip.MustParseAddrPort("198.18.0.1:9")); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		c.examine(t.Context())
+		f := c.State().Namespaces[0].Findings
+		if f == nil {
+			return false
+		}
+		i := slices.IndexFunc(f.All, func(f state.Finding) bool { return f.ID == "snat-ports-exhausted" && f.Finding != nil })
+		if i >= 0 {
+			found = &f.All[i]
+		}
+		return i >= 0
+	})
+	if e := found.Finding.Evidence[0]; fmt.Sprint(e.Value) != "200" || !strings.Contains(e.Source, "chosen by the kernel") {
+		t.Errorf("evidence %+v", e)
+	}
+	n := c.State().Namespaces[0]
+	i := slices.IndexFunc(n.Ports.Addresses, func(a state.Address) bool { return a.Address == "198.18.0.1" && a.Protocol == "udp" })
+	if i < 0 || n.Ports.Addresses[i].Used != 200 || n.Ports.Addresses[i].Ports != 200 || n.Ports.Complete {
+		t.Errorf("ports %+v", n.Ports)
 	}
 }

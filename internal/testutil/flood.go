@@ -17,20 +17,26 @@ func FloodUDP(ctx context.Context, to netip.AddrPort, perSecond int) error {
 	defer tick.Stop()
 	for port := uint16(first); ctx.Err() == nil; <-tick.C {
 		for range perSecond / burstsPerSecond {
-			from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addr(), port))
-			c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(to))
-			if err != nil {
-				return fmt.Errorf("send from %v to %v: %w", from, to, err)
+			if err := SendUDP(netip.AddrPortFrom(to.Addr(), port), to); err != nil {
+				return err
 			}
-			// Refused, or dropped by a full table: that is what tests are about.
-			c.Write([]byte("x"))
-			c.Close()
 			if port++; port > last {
 				port = first
 			}
 		}
 	}
 	return nil
+}
+
+// SendUDP sends one datagram.
+func SendUDP(from, to netip.AddrPort) error {
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return fmt.Errorf("send from %v to %v: %w", from, to, err)
+	}
+	// Refused, or dropped by a full table: that is what tests are about.
+	c.Write([]byte("x"))
+	return c.Close()
 }
 
 // AnswerUDP sends back what comes to at, until ctx ends: with FloodUDP, flows that are

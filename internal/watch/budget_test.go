@@ -79,3 +79,14 @@ func TestBudgetPlansByCost(t *testing.T) {
 		})
 	}
 }
+
+// TestPostpone: what is spent beside a reading delays the next one by what it costs, and reads no fewer entries.
+func TestPostpone(t *testing.T) {
+	b, now := Budget{Share: 0.01, Interval: time.Second, Least: 1024, First: 2048, Most: 16384}, time.Unix(0, 0)
+	b.Spent(now, 5*time.Millisecond, 2048)
+	entries := b.Entries()
+	b.Postpone(100 * time.Millisecond)
+	if due := now.Add(10500 * time.Millisecond); b.Due(due.Add(-time.Millisecond)) || !b.Due(due) || b.Entries() != entries {
+		t.Errorf("due at %s, %d entries, want %d", b.due, b.Entries(), entries)
+	}
+}
