@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/fleet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -120,7 +121,7 @@ const fleetFiles = 500_000
 
 // add adds a file of a directory, by how it begins.
 func (n *nodes) add(root *os.Root, path, full string) {
-	f, err := root.Open(path)
+	f, err := disk.OpenIn(root, path)
 	if err != nil {
 		n.unread = append(n.unread, fleet.Failure{Source: full, Why: said(plainCause(err))})
 		return

@@ -231,7 +231,7 @@ func (w *walker) file(path string) error {
 	if w.left < 0 {
 		return fmt.Errorf("it has more than %d GiB: give the directory with the texts alone", directoryMax>>30)
 	}
-	file, err := w.root.Open(path)
+	file, err := disk.OpenIn(w.root, path)
 	if err != nil {
 		return w.unread(path, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/record"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
@@ -242,7 +243,7 @@ func openRing(dir string) (*ring.Ring, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, unfound("read the recording in", dir, err)
 	}
-	r, err := ring.Open(os.DirFS(dir))
+	r, err := ring.Open(disk.Plain(dir))
 	if err == nil {
 		err = r.Unread()
 	}
@@ -290,7 +291,7 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 // isRing reports whether a name is that of a directory of 'natkit record'.
 func isRing(name string) bool {
 	info, err := os.Stat(name)
-	return err == nil && info.IsDir() && ring.Is(os.DirFS(name))
+	return err == nil && info.IsDir() && ring.Is(disk.Plain(name))
 }
 
 // recordedAt reads the recording that a diagnosis would have compared at a time.

@@ -64,7 +64,9 @@ func TestMasquerades(t *testing.T) {
 				rule = strings.TrimSpace("oifname up0 " + rule)
 			}
 			testutil.Nft(t, ns, "add table inet t\nadd chain inet t post { type nat hook postrouting priority 100; }\nadd rule inet t post "+rule+" meta l4proto udp masquerade to :40000-40099\n")
-			testutil.Inside(t, ns, func() error { return testutil.SendUDP(netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.AddrPortFrom(netip.MustParseAddr(tt.to), 9)) })
+			testutil.Inside(t, ns, func() error {
+				return testutil.SendUDP(netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.AddrPortFrom(netip.MustParseAddr(tt.to), 9))
+			})
 			var gave []netip.Addr
 			if _, err := dump.Each(t.Context(), ns, &conntrack.Filter{Proto: conntrack.Is(uint8(17))}, func(e *conntrack.Entry) error {
 				gave = append(gave, e.Reply.Dst)

@@ -39,6 +39,63 @@ func ReadPlain(path string, limit int) ([]byte, error) {
 	return text, nil
 }
 
+// OpenIn opens a regular file below a directory. What took its place since it was found there to be one, such as a pipe, is
+// refused, and opening it does not wait for another program.
+func OpenIn(root *os.Root, name string) (*os.File, error) {
+	return opened(root.OpenFile(name, os.O_RDONLY|nonBlocking, 0))
+}
+
+// opened returns a file that was opened if it is a regular one. A pipe or a device may have taken its place after it was found to
+// be one.
+func opened(f *os.File, err error) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(cmp.Or(err, error(&fs.PathError{Op: "open", Path: f.Name(), Err: errNotRegular})), f.Close())
+	}
+	return f, nil
+}
+
+// Plain is a directory of regular files, links to such included: as os.DirFS, but what is something else is not opened, or refused
+// where it took the place of a file, and no open of it waits for another program.
+func Plain(dir string) fs.FS { return regularFiles{os.DirFS(dir), dir} }
+
+type regularFiles struct {
+	fs.FS
+	dir string
+}
+
+func (p regularFiles) Open(name string) (fs.File, error) {
+	info, err := fs.Stat(p.FS, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return p.FS.Open(name)
+	case !info.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errNotRegular}
+	}
+	return p.open(name)
+}
+
+// open opens what was found to be a regular file.
+func (p regularFiles) open(name string) (fs.File, error) {
+	path, err := filepath.Localize(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := opened(os.OpenFile(filepath.Join(p.dir, path), os.O_RDONLY|nonBlocking, 0))
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (p regularFiles) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(p.FS, name) }
+func (p regularFiles) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(p.FS, name) }
+
 // procfs is a name that KernelFS returns.
 const procfs = "procfs"
 
@@ -53,14 +110,11 @@ func readPlain(path string, limit int) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errNotRegular
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
+	f, err := opened(os.OpenFile(path, os.O_RDONLY|nonBlocking, 0))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, cmp.Or(err, errNotRegular)
-	}
 	// Files of procfs seem regular, and one may wait for what the kernel logs next.
 	if KernelFS(f) == procfs {
 		return nil, fmt.Errorf("%w: it is of procfs", errNotRegular)

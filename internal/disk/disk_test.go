@@ -391,3 +391,75 @@ func TestUpdate(t *testing.T) {
 	}
 	check("new")
 }
+
+// TestPlain: a directory of regular files has links to such, refuses anything else without opening it, and does not wait for the
+// writer of a pipe that took the place of a file after it was found to be one.
+func TestPlain(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(in("file"), []byte("text"), 0o600), os.Symlink(in("file"), in("link")), os.Mkdir(in("dir"), 0o700),
+		unix.Mkfifo(in("pipe"), 0o600), os.Symlink(in("pipe"), in("to-pipe"))); err != nil {
+		t.Fatal(err)
+	}
+	fsys := Plain(dir)
+	for _, name := range []string{"file", "link"} {
+		if text, err := fs.ReadFile(fsys, name); err != nil || string(text) != "text" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if all, err := fs.ReadDir(fsys, "."); err != nil || len(all) != 5 {
+		t.Errorf("%v, %v", all, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{"pipe", "to-pipe"} {
+		_, err := fsys.Open(name)
+		_, errLater := Plain(dir).(regularFiles).open(name)
+		_, errIn := OpenIn(root, "pipe")
+		for _, err := range []error{err, errLater, errIn} {
+			if !errors.Is(err, errNotRegular) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for _, name := range []string{"../file", "/etc/passwd", "none"} {
+		if _, err := fsys.Open(name); err == nil {
+			t.Errorf("%s is opened", name)
+		}
+	}
+}
+
+// TestPlainSwapped: while a pipe and a file take each other's place no open waits, and one that is let through is of the file.
+func TestPlainSwapped(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe, name := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "name")
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), unix.Mkfifo(pipe, 0o600), os.Link(file, name)); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 3000
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range rounds {
+			from := []string{pipe, file}[i%2]
+			err = errors.Join(err, os.Link(from, name+".new"), os.Rename(name+".new", name))
+		}
+		done <- err
+	}()
+	for range rounds {
+		if f, err := Plain(dir).Open("name"); err == nil {
+			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("%v, %v", info, err)
+			}
+			f.Close()
+		} else if !errors.Is(err, errNotRegular) {
+			t.Error(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

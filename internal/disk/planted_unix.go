@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// nonBlocking keeps an open of a pipe from waiting for its writer.
+const nonBlocking = unix.O_NONBLOCK
+
 // isPlanted reports whether another user put this into a sticky, world-writable
 // directory. A file of the directory's owner is as trusted as the directory.
 func isPlanted(name string, info fs.FileInfo) (bool, error) {

@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonBlocking keeps an open of a pipe from waiting for its writer.
-const nonBlocking = unix.O_NONBLOCK
-
 // KernelFS names the file system of a file, where its files are not on a disk but made by the kernel as they are read:
 // some never end, some wait for ever. Else it is empty.
 func KernelFS(f *os.File) string {

@@ -4,8 +4,6 @@ package disk
 
 import "os"
 
-const nonBlocking = 0
-
 // KernelFS names the file system of a file, where its files are made by the kernel; here there is none.
 func KernelFS(*os.File) string { return "" }
 

@@ -162,7 +162,7 @@ func (r *recorder) keepNext(at ring.Stamp, again time.Time) error {
 // keep copies the minutes into a directory of their own, which appears whole.
 func (k *keeper) keep(p pending) (dir string, err error) {
 	from, to := p.at.Wall.Add(-k.Before), p.at.Wall.Add(k.After)
-	r, err := ring.Open(os.DirFS(k.Dir))
+	r, err := ring.Open(disk.Plain(k.Dir))
 	if err != nil {
 		return "", err
 	}

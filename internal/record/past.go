@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
@@ -139,7 +139,7 @@ func isOf(s *ring.Segment, point *ring.Point, n *state.Namespace) bool {
 // refresh reads what is new.
 func (p *Past) refresh(from time.Time) (err error) {
 	if p.ring == nil {
-		p.ring, err = ring.OpenSince(os.DirFS(p.dir), from)
+		p.ring, err = ring.OpenSince(disk.Plain(p.dir), from)
 	} else {
 		err = p.ring.Refresh(from)
 	}

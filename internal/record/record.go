@@ -170,7 +170,7 @@ func begin(o Options) (r *recorder, err error) {
 		h.Netns = o.Netns.Name()
 	}
 	r.keeper.clean()
-	if before, err := ring.Open(os.DirFS(o.Dir)); err == nil {
+	if before, err := ring.Open(disk.Plain(o.Dir)); err == nil {
 		if err := r.keeper.resume(before, r.began); err != nil {
 			o.Note(err)
 		}
