@@ -258,11 +258,7 @@ func contentsOf(dir string) (*ring.Contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.Contents()
-	if err != nil {
-		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
-	}
-	return c, nil
+	return r.Contents(), nil
 }
 
 // momentIn resolves a time in a recording; without one it is that of the trigger, in a directory of what was kept, or

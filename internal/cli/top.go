@@ -178,8 +178,14 @@ func (t *topVerb) replay(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		for _, lost := range s.Lost {
+			t.env.note("%s", lost)
+		}
 		sample := &tui.Sample{Sample: s, Host: host}
 		return t.frame(sample, tui.New(theme, t.interval).Resize(report.Width, onceLines).Replay(sample, tui.Place{Number: from + 1, Of: played.Len(), Speed: 1}))
+	}
+	if lost := record.Lost(r, played.pairs[0][0].Wall, time.Now()); lost != "" { // it is there again when the screen is gone
+		t.env.note("%s", lost)
 	}
 	return tui.Replay(ctx, tui.ReplayOptions{Tape: played, Host: host, From: from, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout})
 }

@@ -96,11 +96,9 @@ func recordingOf(t *testing.T) (dir, when string) {
 		if err != nil {
 			return false
 		}
-		c, err := r.Contents()
-		if err == nil {
-			when = c.To.Format(time.RFC3339)
-		}
-		return err == nil && c.Snapshots >= 2
+		c := r.Contents()
+		when = c.To.Format(time.RFC3339)
+		return c.Snapshots >= 2
 	})
 	stop()
 	if code := <-ended; code != exitOK {

@@ -70,7 +70,7 @@ func (p *Past) History(n *state.Namespace, from, to time.Time) (h state.History,
 		return state.History{}, err
 	}
 	h, err = p.history(n, from, to)
-	lost := lostBetween(p.ring.Segments, from, to)
+	lost := lostBetween(p.ring.Segments, from, to, to)
 	switch {
 	case lost == "":
 		return h, err
@@ -83,15 +83,19 @@ func (p *Past) History(n *state.Namespace, from, to time.Time) (h state.History,
 // writing is how long ago the newest part is at most where a recorder may be writing the next one.
 const writing = 2 * time.Minute
 
-// lostBetween says what is damaged in segments that reach beyond from: the first of them, and how many others. What the
-// newest one ends with is no damage where it is being written at the time to.
-func lostBetween(segments []*ring.Segment, from, to time.Time) (text string) {
+// lostBetween says what is damaged in segments that may have something of the time from one moment to another: the first of them,
+// and how many others. What the newest one ends with is no damage where it is being written now.
+func lostBetween(segments []*ring.Segment, from, to, now time.Time) (text string) {
 	others := 0
 	for i, s := range segments {
-		before := i+1 < len(segments) && len(segments[i+1].Frames) > 0 && segments[i+1].Frames[0].Wall.Before(from)
 		damaged, is := s.Damaged()
+		begins, ends := lostFrom(segments, i), time.Time{}
+		if next := slices.IndexFunc(segments[i+1:], func(s *ring.Segment) bool { return len(s.Frames) > 0 }); next >= 0 {
+			ends = segments[i+1+next].Frames[0].Wall
+		}
 		switch {
-		case before || !is || i+1 == len(segments) && s.TornAlone() && s.Frames[len(s.Frames)-1].Wall.After(to.Add(-writing)):
+		case !is || begins.After(to) || !ends.IsZero() && ends.Before(from):
+		case i+1 == len(segments) && s.TornAlone() && s.Frames[len(s.Frames)-1].Wall.After(now.Add(-writing)):
 		case text == "":
 			text = s.Name + ": " + damaged.Text()
 		default:
@@ -102,6 +106,30 @@ func lostBetween(segments []*ring.Segment, from, to time.Time) (text string) {
 		text += ", and in " + units.Plural(others, "other segment", "other segments")
 	}
 	return text
+}
+
+// lostFrom is the time from which on a segment may lack something; zero where it may be any. What is torn is behind its last frame,
+// and anything else may be before the first one, behind those of the segment before.
+func lostFrom(segments []*ring.Segment, i int) time.Time {
+	last := i - 1
+	if segments[i].TornAlone() {
+		last = i
+	}
+	for ; last >= 0; last-- {
+		if frames := segments[last].Frames; len(frames) > 0 {
+			return frames[len(frames)-1].Wall
+		}
+	}
+	return time.Time{}
+}
+
+// Lost says in a line what is damaged of a recording from one time to another; empty where nothing is.
+func Lost(r *ring.Ring, from, to time.Time) string {
+	lost := lostBetween(r.Segments, from, to, time.Now())
+	if lost == "" {
+		return ""
+	}
+	return "the recording is damaged: " + lost
 }
 
 func (p *Past) history(n *state.Namespace, from, to time.Time) (state.History, error) {

@@ -192,3 +192,40 @@ func TestPastAgain(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
+
+// TestLostBetween: what is damaged counts for the times that it may be of, and for no others.
+func TestLostBetween(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	segment := func(name string, minutes ...int) *ring.Segment {
+		s := &ring.Segment{Name: name}
+		for _, m := range minutes {
+			s.Frames = append(s.Frames, ring.Frame{Stamp: ring.Stamp{Wall: at(m)}})
+		}
+		return s
+	}
+	inside := segment("inside", 20, 30)
+	inside.Lost = ring.Damage{Places: 1, Bytes: 9, First: 7}
+	torn, unread, end := segment("torn", 40, 50), segment("unread"), segment("end", 80, 90)
+	torn.Torn, end.Torn, unread.Err = 3, 1, errors.New("why")
+	segments := []*ring.Segment{segment("whole", 0, 10), inside, torn, unread, end}
+	for name, tt := range map[string]struct {
+		from, to, now int
+		want          string
+	}{
+		"before":                            {0, 5, 200, ""},
+		"behind the last of the one before": {11, 12, 200, "inside: 9 bytes at byte 7 are damaged, and left out"},
+		"inside":                            {25, 26, 200, "inside: 9 bytes at byte 7 are damaged, and left out"},
+		"before what is torn":               {41, 45, 200, ""},
+		"at what is torn":                   {45, 50, 200, "torn: 3 bytes at its end are no whole part: what a crash left, or a recorder is writing, and in 1 other segment"},
+		"where nothing is read":             {60, 70, 200, "torn: 3 bytes at its end are no whole part: what a crash left, or a recorder is writing, and in 1 other segment"},
+		"in the last":                       {81, 85, 200, ""},
+		"at its end":                        {85, 90, 200, "end: 1 byte at its end is no whole part: what a crash left, or a recorder is writing"},
+		"at its end while it is written":    {85, 90, 91, ""},
+		"all":                               {0, 90, 200, "inside: 9 bytes at byte 7 are damaged, and left out, and in 3 other segments"},
+	} {
+		if got := lostBetween(segments, at(tt.from), at(tt.to), at(tt.now)); got != tt.want {
+			t.Errorf("%s: got  %s\nwant %s", name, got, tt.want)
+		}
+	}
+}

@@ -310,10 +310,7 @@ func TestMark(t *testing.T) {
 	if err != nil || len(kept) != 2 || kept[0].Text != "number 1" || kept[1].Text != "number 2" || kept[0].Snapshots < 2 {
 		t.Errorf("kept: %+v: %v", kept, err)
 	}
-	c, err := read(o.Dir).Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := read(o.Dir).Contents()
 	var events []string
 	for _, e := range c.Events {
 		events = append(events, e.Event.Event)
@@ -360,10 +357,7 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("it ended before: %s", &out)
 		}
 		r := read(dir)
-		c, err := r.Contents()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := r.Contents()
 		for _, f := range r.Snapshots() {
 			if _, err := r.Members(f); err != nil {
 				t.Fatal(err)
@@ -375,10 +369,7 @@ func TestKilled(t *testing.T) {
 		snapshots = c.Snapshots
 		diagnosed(t, r, time.Time{})
 	}
-	c, err := read(dir).Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := read(dir).Contents()
 	restarted := 0
 	for _, g := range c.Gaps {
 		if g.Why == ring.GapRestarted {
@@ -565,10 +556,7 @@ func TestFullDisk(t *testing.T) {
 	if n := noted(); !strings.Contains(n[0], "no space left on device; the recording goes on when there is room") || n[1] != "the recording goes on" {
 		t.Errorf("noted: %q", n)
 	}
-	c, err := read(o.Dir).Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := read(o.Dir).Contents()
 	lost := uint64(0)
 	for _, e := range c.Events {
 		lost += e.Snapshots
@@ -659,8 +647,7 @@ func TestDropped(t *testing.T) {
 		return nil
 	})
 	testutil.Eventually(t, "headers of dropped packets", func() bool {
-		c, err := read(o.Dir).Contents()
-		return err == nil && c.DroppedHeaders >= 3
+		return read(o.Dir).Contents().DroppedHeaders >= 3
 	})
 	stop()
 	r := read(o.Dir)

@@ -4,7 +4,9 @@ package record
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -51,10 +53,29 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 		return nil, err
 	}
 	rec, err := RecordingOf(r, budget, before, after)
-	if err == nil {
-		rec.Dropped, err = r.DropsUntil(after)
+	if err != nil {
+		return nil, err
 	}
-	return rec, err
+	from, to := before.Wall, after.Wall
+	if !at.IsZero() {
+		from, to = slices.MinFunc([]time.Time{from, at}, time.Time.Compare), slices.MaxFunc([]time.Time{to, at}, time.Time.Compare)
+	}
+	var lost []string
+	rec.Dropped, lost = dropsUntil(r, after)
+	rec.Lost = append(rec.Lost, lost...)
+	if text := Lost(r, from, to); text != "" {
+		rec.Lost = append(rec.Lost, text)
+	}
+	return rec, nil
+}
+
+// dropsUntil are the drops until a snapshot, or why they cannot be read: the rest is of use without them.
+func dropsUntil(r *ring.Ring, until *ring.Frame) (all *snapshot.Drops, lost []string) {
+	all, err := r.DropsUntil(until)
+	if err != nil {
+		return nil, []string{fmt.Sprintf("the recording is damaged: the drops of this time cannot be read: %v", err)}
+	}
+	return all, nil
 }
 
 // RecordingOf reads snapshots as those of a bundle are read.
@@ -72,12 +93,12 @@ func Sample(r *ring.Ring, before, after *ring.Frame) (*snapshot.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	drops, err := r.DropsUntil(after)
-	if err != nil {
-		return nil, err
-	}
 	last := rec.Last()
-	s := &snapshot.Sample{Snapshot: last, Before: rec.First(), Flows: rec.Flows, Drops: drops, TableAt: last.TakenAt}
+	s := &snapshot.Sample{Snapshot: last, Before: rec.First(), Flows: rec.Flows, TableAt: last.TakenAt}
+	s.Drops, s.Lost = dropsUntil(r, after)
+	if text := Lost(r, before.Wall, after.Wall); text != "" {
+		s.Lost = append(s.Lost, text)
+	}
 	if last.Table != nil {
 		s.EntriesRead = last.Table.Sampled
 	}

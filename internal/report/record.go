@@ -79,7 +79,7 @@ func (r Recorded) headers() string {
 	}
 	text := units.Plural(c.Kept, "packet", "packets")
 	if c.NotKept > 0 {
-		text += ", " + units.Count(c.NotKept) + " more were seen and not kept"
+		text += ", " + units.Plural(c.NotKept, "more was", "more were") + " seen and not kept"
 	}
 	if c.Lost > 0 {
 		text += ", " + units.Count(c.Lost) + " lost"

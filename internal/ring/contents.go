@@ -3,6 +3,7 @@ package ring
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -105,16 +106,24 @@ func (d *DamagedSegment) Text() string {
 		if lost.Places > 1 {
 			where = fmt.Sprintf("in %d places, the first at byte %d,", lost.Places, lost.First)
 		}
-		text := fmt.Sprintf("%s %s are damaged, and left out", units.Plural(lost.Bytes, "byte", "bytes"), where)
+		text := fmt.Sprintf("%s %s %s damaged, and left out", units.Plural(lost.Bytes, "byte", "bytes"), where, are(lost.Bytes))
 		if lost.Snapshots > 0 {
 			text += ", with " + units.Plural(lost.Snapshots, "snapshot that needs", "snapshots that need") + " what is lost"
 		}
 		parts = append(parts, text)
 	}
 	if d.TornBytes > 0 {
-		parts = append(parts, units.Plural(d.TornBytes, "byte", "bytes")+" at its end are no whole part: what a crash left, or a recorder is writing")
+		parts = append(parts, units.Plural(d.TornBytes, "byte at its end is", "bytes at its end are")+" no whole part: what a crash left, or a recorder is writing")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// are is the verb of a number.
+func are(n int64) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
 }
 
 // PacketContents are the headers of packets in a ring. NotKept were seen beyond those, Lost had no room. Packets outside of a sample are in none of
@@ -128,30 +137,39 @@ type PacketContents struct {
 	SampledICMP uint64 `json:"sampled_icmp"`
 }
 
-// Contents reads what is in the ring, but for the snapshots themselves.
-func (r *Ring) Contents() (*Contents, error) {
+// Contents reads what is in the ring, but for the snapshots themselves. A part that cannot be read though its checksum is right is
+// damaged like one of which that is wrong.
+func (r *Ring) Contents() *Contents {
 	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Segments: len(r.Segments)}
 	for _, s := range r.Segments {
 		c.Bytes += s.Bytes
 		if s.Err == nil {
 			c.Host, c.Netns, c.WrittenBy, c.EverySeconds = s.Host, s.Netns, s.WrittenBy, s.EverySeconds
 		}
-		if d, is := s.Damaged(); is {
-			c.Damaged = append(c.Damaged, d)
-		}
 	}
 	var before *Frame
+	unread := map[*Segment][]*Frame{}
 	for f := range r.All() {
 		if f.IsSnapshot() {
 			c.add(before, f)
 			before = f
 			continue
 		}
-		if err := c.addOther(r, f); err != nil {
-			return nil, err
+		if err := c.addOther(r, f); err != nil && !errors.Is(err, fs.ErrNotExist) { // the recorder has removed it meanwhile
+			unread[f.segment] = append(unread[f.segment], f)
 		}
 	}
-	return c, nil
+	for _, s := range r.Segments {
+		d, is := s.Damaged()
+		for _, f := range unread[s] {
+			is = true
+			d.Lost.add(f.offset, f.Bytes)
+		}
+		if is {
+			c.Damaged = append(c.Damaged, d)
+		}
+	}
+	return c
 }
 
 func (c *Contents) add(before, f *Frame) {

@@ -193,10 +193,7 @@ func TestRing(t *testing.T) {
 		t.Fatal(diff)
 	}
 	wantMembers(t, r)
-	c, err := r.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Contents()
 	want := &Contents{Schema: ContentsSchema, WrittenBy: "1.2", EverySeconds: 5, From: at(0).Wall, To: at(101).Wall, Snapshots: 32, Bytes: c.Bytes, Segments: 2,
 		Events: []RecordedEvent{{at(30).Wall, mark}}, Gaps: []Gap{{at(29).Wall, at(100).Wall, GapRestarted}}, Damaged: []DamagedSegment{},
 		Packets: PacketContents{Kept: 1, NotKept: 7, Lost: 1, Sampled: 4, SampledICMP: 2}, Dropped: 3, DropsKnown: true}
@@ -338,10 +335,7 @@ func TestFull(t *testing.T) {
 		}
 		r := open(t, store.fs())
 		wantNewest(t, r, n)
-		c, err := r.Contents()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := r.Contents()
 		last := c.Events[len(c.Events)-1]
 		if last.Event.Event != EventLost || last.Snapshots == 0 || !strings.Contains(last.Why, errFull.Error()) {
 			t.Errorf("what is missing: %+v", last)
@@ -373,10 +367,7 @@ func TestClock(t *testing.T) {
 		}
 	}
 	r := open(t, store.fs())
-	c, err := r.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Contents()
 	if diff := cmp.Diff([]Gap{{at(99).Wall, at(50).Wall, GapClockBack}}, c.Gaps); diff != "" {
 		t.Error(diff)
 	}
@@ -497,7 +488,7 @@ func FuzzOpen(f *testing.F) {
 		if s := r.Segments[0]; s.Err == nil && frames+s.Torn+s.Lost.Bytes > int64(len(data)) {
 			t.Fatalf("%d bytes of frames, %d torn and %d damaged ones in %d", frames, s.Torn, s.Lost.Bytes, len(data))
 		}
-		_, _ = r.Contents()
+		r.Contents()
 		_, _, _ = r.Newest()
 	})
 }
@@ -522,17 +513,26 @@ func FuzzFrames(f *testing.F) {
 		if err != nil || len(r.Segments[0].Frames) != 2 {
 			t.Fatalf("%v: %+v", err, r.Segments)
 		}
+		unread := 0
 		for f := range r.All() {
 			_, _ = r.Members(f)
-			_, _ = r.Event(f)
-			_, _ = r.Packets(f)
-			_, _ = r.Drops(f)
+			_, errEvent := r.Event(f)
+			_, errPackets := r.Packets(f)
+			_, errDrops := r.Drops(f)
 			_, _ = r.Point(f)
-			if d, err := r.Dropped(f); err == nil {
+			d, errDropped := r.Dropped(f)
+			if errDropped == nil {
 				d.Flows()
 			}
+			_, _ = r.DropsUntil(f)
+			if (map[Kind]error{KindEvent: errEvent, KindPackets: errPackets, KindDrops: errDrops, KindDropped: errDropped})[f.Kind] != nil {
+				unread++
+			}
 		}
-		_, _ = r.Contents()
+		c := r.Contents()
+		if len(c.Damaged) != min(unread, 1) || unread > 0 && c.Damaged[0].Lost.Places != unread {
+			t.Fatalf("%d parts cannot be read, and damaged are %+v", unread, c.Damaged)
+		}
 	})
 }
 

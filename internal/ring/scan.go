@@ -12,7 +12,7 @@ import (
 // Damage is what is lost inside a segment. What stands behind it is read.
 type Damage struct {
 	// Places are how many there are, of so many Bytes in all, the first at the offset First. A place is a frame, or several in
-	// succession.
+	// succession. Of a frame that cannot be read though its checksum is right, Contents alone knows.
 	Places int   `json:"places"`
 	Bytes  int64 `json:"bytes"`
 	First  int64 `json:"first_at_byte"`
@@ -21,7 +21,7 @@ type Damage struct {
 }
 
 func (d *Damage) add(offset, bytes int64) {
-	if d.Places == 0 {
+	if d.Places == 0 || offset < d.First {
 		d.First = offset
 	}
 	d.Places++

@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"io/fs"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 func ringOf(data []byte) fstest.MapFS { return fstest.MapFS{segmentName(1): {Data: data}} }
@@ -55,10 +58,7 @@ func wantLost(t *testing.T, data []byte, frames []Frame, lost int) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("frame %d is damaged: %s", lost, diff)
 	}
-	c, err := r.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Contents()
 	f := frames[lost]
 	damaged := []DamagedSegment{{Segment: segmentName(1), Lost: Damage{Places: 1, Bytes: f.Bytes, First: f.offset, Snapshots: needing}}}
 	if diff := cmp.Diff(damaged, c.Damaged); diff != "" {
@@ -156,11 +156,61 @@ func TestDamagedWhileWritten(t *testing.T) {
 	}
 }
 
+// TestUndecoded: parts with the right checksum that cannot be read are damage, and what stands beside them is shown.
+func TestUndecoded(t *testing.T) {
+	store := newMemory()
+	w := write(t, store, LeastBytes, "one", 0, 2)
+	if err := errors.Join(w.Event(at(2), Event{Event: EventMark, Text: "before"}), w.Drops(at(2), &snapshot.Drops{Packets: 4})); err != nil {
+		t.Fatal(err)
+	}
+	data := slices.Clone(store.files[segmentName(1)].Bytes())
+	first, bytes, places := int64(len(data)), int64(0), 0
+	for _, kind := range []Kind{KindEvent, KindPackets, KindDrops, KindDropped} {
+		for _, payload := range []string{"no zstd", "", string(packed(t, "{"))} {
+			before := len(data)
+			data = appendFrame(data, kind, 0, at(3), []byte(payload))
+			bytes, places = bytes+int64(len(data)-before), places+1
+		}
+	}
+	whole := len(data)
+	data = appendFrame(data, KindEvent, 0, at(4), packed(t, `{"event":"mark","text":"behind"}`))
+	c := open(t, ringOf(data)).Contents()
+	var marks []string
+	for _, e := range c.Events {
+		marks = append(marks, e.Text)
+	}
+	if diff := cmp.Diff([]string{"before", "behind"}, marks); diff != "" || c.Snapshots != 2 || c.Dropped != 4 {
+		t.Errorf("%d snapshots, %d packets dropped: %s", c.Snapshots, c.Dropped, diff)
+	}
+	want := []DamagedSegment{{Segment: segmentName(1), Lost: Damage{Places: places, Bytes: bytes, First: first}}}
+	if diff := cmp.Diff(want, c.Damaged); diff != "" {
+		t.Error(diff)
+	}
+	// What is wrong otherwise is added to it.
+	want[0].Lost = Damage{Places: places + 1, Bytes: bytes + int64(len(data)-whole), First: first}
+	data[len(data)-1] ^= 1
+	data = appendFrame(data, KindEvent, 0, at(4), packed(t, `{"event":"mark"}`))
+	if diff := cmp.Diff(want, open(t, ringOf(data)).Contents().Damaged); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// packed is the payload of a body.
+func packed(t *testing.T, body string) []byte {
+	t.Helper()
+	encoder, err := newEncoder(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoder.EncodeAll([]byte(body), nil)
+}
+
 func TestDamagedText(t *testing.T) {
 	for want, d := range map[string]DamagedSegment{
 		"not read: why": {TornBytes: 3, Error: "why"},
-		"1 byte at its end are no whole part: what a crash left, or a recorder is writing": {TornBytes: 1},
-		"60 bytes at byte 7 are damaged, and left out":                                     {Lost: Damage{Places: 1, Bytes: 60, First: 7}},
+		"1 byte at its end is no whole part: what a crash left, or a recorder is writing": {TornBytes: 1},
+		"1 byte at byte 7 is damaged, and left out":                                       {Lost: Damage{Places: 1, Bytes: 1, First: 7}},
+		"60 bytes at byte 7 are damaged, and left out":                                    {Lost: Damage{Places: 1, Bytes: 60, First: 7}},
 		"60 bytes in 2 places, the first at byte 7, are damaged, and left out, with 1 snapshot that needs what is lost; 2 bytes at its end are no whole part: what a crash left, or a recorder is writing": {TornBytes: 2, Lost: Damage{Places: 2, Bytes: 60, First: 7, Snapshots: 1}},
 	} {
 		if got := d.Text(); got != want {

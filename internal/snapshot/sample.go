@@ -27,6 +27,8 @@ type Sample struct {
 	EntriesRead int64
 	TableAt     time.Time
 	Cost        Cost
+	// Lost is what a recording that is damaged does not have of it.
+	Lost []string
 }
 
 // CPU is what all CPUs of the machine did, as shares of all their time.
@@ -63,5 +65,5 @@ func (s *Snapshot) Entries() (count, limit int64, ok bool) {
 
 // Recording returns the sample with the one before.
 func (s *Sample) Recording() *Recording {
-	return &Recording{Schema: RecordingSchema, Snapshots: []*Snapshot{s.Before, s.Snapshot}, Flows: s.Flows, Drops: s.Drops}
+	return &Recording{Schema: RecordingSchema, Snapshots: []*Snapshot{s.Before, s.Snapshot}, Flows: s.Flows, Drops: s.Drops, Lost: s.Lost}
 }
