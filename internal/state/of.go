@@ -194,7 +194,7 @@ func PortsOf(s *snapshot.Sample, l Limits) *Ports {
 			seen[k] = true
 		}
 		a := Address{Address: p.Address, Protocol: p.Protocol, Destination: p.Destination, Used: p.Used, TimeWait: p.TimeWait,
-			Ports: p.Len(), UsedShare: p.Share, Fails: -1, SecondsLeft: -1, NewPerSecond: -1}
+			Ports: p.Len(), UsedShare: p.Share, Fails: -1, SecondsLeft: -1, NewPerSecond: -1, Exact: p.Exact}
 		if p.Known {
 			a.Fails = p.Fails
 		}

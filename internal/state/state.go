@@ -225,6 +225,9 @@ type Address struct {
 	SecondsLeft float64 `json:"seconds_left"`
 	// NewPerSecond is -1 where it is not known.
 	NewPerSecond float64 `json:"new_per_second"`
+	// Exact is true where the ports were counted one by one though a sample of the table was read: insertions failed, and a rule
+	// gives few.
+	Exact bool `json:"exact,omitempty"`
 }
 
 // Stack is what the namespace's own IP and TCP count and hold.

@@ -420,14 +420,18 @@ func (m *maker) ports() *ports {
 		Heads: []string{"address", "in use", "used up in", "new ones fail", "new/s", "TIME_WAIT", "of ports"}}}
 	if !p.Complete {
 		v.Basis = "scaled from a sample of the table"
+		if slices.ContainsFunc(p.Addresses, func(a state.Address) bool { return a.Exact }) {
+			v.Basis += "; where insertions fail and a rule gives few ports they are counted"
+		}
 		v.None = "None of the entries that were read has a translated source address."
 	}
-	by := scaledOf(m.Table)
-	if p.Complete {
-		by = scaled{}
-	}
+	sample := scaledOf(m.Table)
 	for i := range p.Addresses {
 		a := &p.Addresses[i]
+		by := sample
+		if p.Complete || a.Exact {
+			by = scaled{}
+		}
 		tone := usedTone(a.UsedShare)
 		if a.Fails > 0 {
 			tone = bad
