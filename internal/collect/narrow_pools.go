@@ -25,7 +25,7 @@ const (
 	// addresses of IPv4 alone.
 	mostNarrow   = 2
 	mostOfNarrow = 32768
-	mostPassed   = DefaultMaxEntries
+	mostPassed   = 65536
 )
 
 var askedNarrow = question{"pools of few ports", "narrow_pools.json"}

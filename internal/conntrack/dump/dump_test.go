@@ -645,3 +645,26 @@ func TestChangingTable(t *testing.T) {
 	}
 	t.Logf("%d entries came twice, of %d", twice, dumps*stay)
 }
+
+// TestEachSure: where the kernel chooses nothing, nothing else is read; what it chooses is the same.
+func TestEachSure(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
+	mixed(t, ns)
+	all := entries(t, ns)
+	four := slices.IndexFunc(all, func(e conntrack.Entry) bool { return e.Reply.Dst.Is4() })
+	for name, f := range map[string]*conntrack.Filter{
+		"nothing": {Reply: conntrack.Side{Dst: netip.MustParsePrefix("192.0.2.1/32")}},
+		"one":     {Reply: conntrack.Side{Dst: netip.PrefixFrom(all[four].Reply.Dst, 32)}},
+	} {
+		var sure, each int
+		r, err := EachSure(t.Context(), ns, f, func(*conntrack.Entry) error { sure++; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Each(t.Context(), ns, f, func(*conntrack.Entry) error { each++; return nil })
+		if err != nil || sure != each || (each == 0) != (name == "nothing") || each == 0 && r.Bytes >= again.Bytes {
+			t.Errorf("%s: %d entries in %d bytes, Each %d in %d: %v", name, sure, r.Bytes, each, again.Bytes, err)
+		}
+	}
+}
