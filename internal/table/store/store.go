@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -88,6 +90,24 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("write tables to %s: %w", o.To, err)
 	}
 	return s, nil
+}
+
+// checkPatience is how long a store may take to say that it is none.
+const checkPatience = 10 * time.Second
+
+// Check is for who writes much later: it fails where nothing can ever be written there, such as in a bucket that there is not
+// or with credentials that are not accepted. A store that is away may be back by then, a disk that is full have room.
+func Check(ctx context.Context, o Options) error {
+	o.S3.Patience = min(cmp.Or(o.S3.Patience, usualPatience), checkPatience)
+	s, err := Open(ctx, o)
+	if err == nil {
+		s.Abort()
+		return nil
+	}
+	if kind, _ := KindOf(o.To); kind == ToS3 && !errors.Is(err, ErrSettings) || errors.Is(err, syscall.ENOSPC) {
+		return ctx.Err()
+	}
+	return err
 }
 
 // Kind is a kind of places.
