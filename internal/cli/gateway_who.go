@@ -215,6 +215,9 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	if doubt == "" && s.Found == 0 && h.Lost > 0 {
 		doubt = natlog.LostRecords
 	}
+	if doubt == "" && s.Found == 0 && !at.IsZero() && !h.Tables && !h.Begun() {
+		doubt = natlog.NoBegin
+	}
 	s.Doubt = string(doubt)
 	if !from.IsZero() {
 		s.GapFrom = &from
@@ -245,7 +248,10 @@ func (w *gatewayWho) heldBy(held *natlog.Held, source string) report.NATOwner {
 		}
 	}
 	o := report.NATOwner{Source: source, Inside: inside.Addr().String(), InsidePort: inside.Port(), Outside: outside.Addr().String(), OutsidePort: outside.Port(),
-		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: held.Doubt == "", Doubt: string(held.Doubt), Node: r.Node}
+		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: held.Doubt == "", Doubt: string(held.Doubt), Node: r.Node, Zone: r.Zone}
+	if incoming {
+		o.Zone = r.ReplyZone
+	}
 	if !held.Since.IsZero() {
 		o.Since = &held.Since
 	}
