@@ -65,7 +65,8 @@ namespace, natkit's or not: to standard output as JSON lines, or to each --to. I
 programs on two tracepoints (Linux 5.8 with BTF, CAP_BPF, CAP_PERFMON, CAP_SYSLOG), each with its
 exact time; where these cannot run, by what differs between two readings of the connection
 table (CAP_NET_ADMIN), which says what it can miss. It never listens to the events of the tracker, which
-slows new connections down.
+slows new connections down. What is there already when it begins is read from the table once, and has a start
+that says so.
 
 --to  PATH                        JSON lines; SIGHUP opens PATH again, as logrotate wants it
       syslog://HOST:514           RFC 5424 over UDP; syslog+tcp://HOST:601 with octet counting; syslog+unix:///dev/log
@@ -297,7 +298,7 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	stop := g.reopen(files)
 	defer stop()
 	g.env.note("logging translated connections of %s by %s; until interrupted", g.target.name(), s.About())
-	put([]natlog.Record{{Kind: natlog.Begin, Time: time.Now(), Reason: s.About()}})
+	put([]natlog.Record{{Kind: natlog.Begin, Time: time.Now(), Reason: s.About(), Without: g.without()}})
 	var lost uint64
 	err = s.Run(ctx, func(records []natlog.Record) {
 		for i := range records {
@@ -309,6 +310,17 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	})
 	put([]natlog.Record{{Kind: natlog.Stop, Time: time.Now(), Count: lost}})
 	return g.end(outlets, lost, err)
+}
+
+// without is what the log leaves out.
+func (g *gatewayLog) without() natlog.Without {
+	switch {
+	case g.endsAlone:
+		return natlog.WithoutStarts
+	case g.noPresent:
+		return natlog.WithoutPresent
+	}
+	return ""
 }
 
 // stamp gives a record its place.

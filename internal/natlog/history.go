@@ -41,6 +41,8 @@ const (
 	LostRecords Doubt = "lost-records"
 	// NoBegin: nothing was found, and who had it may be in a file before those that were read, which lack the begin of a run.
 	NoBegin Doubt = "no-begin"
+	// NotAll: nothing was found, and the run of that time has no starts of what was there when it began, or none at all.
+	NotAll Doubt = "not-all"
 	// NoEnd and NoStart: the log lacks one of them.
 	NoEnd   Doubt = "no-end"
 	NoStart Doubt = "no-start"
@@ -98,6 +100,7 @@ type runs struct {
 type run struct {
 	from, to       time.Time
 	begun, stopped bool
+	without        Without
 	lost           []time.Time
 }
 
@@ -142,7 +145,7 @@ func (of *runs) add(r *Record) {
 	case r.Kind == Begin:
 		of.begun = true
 		if !slices.ContainsFunc(of.all, func(known run) bool { return known.begun && known.from.Equal(r.Time) }) {
-			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true})
+			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, without: r.Without})
 		}
 		return
 	case last < 0 || of.all[last].stopped && r.Time.After(of.all[last].to): // its begin is not in the log
@@ -405,16 +408,21 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 	return nil, Gap, from, to
 }
 
-// Begun reports whether all that was there at the time that is asked for may be in what was read: not where the run of that time
-// has its begin in a file before.
-func (h *History) Begun() bool {
+// Omits is why a connection of the time that is asked for may not be in what was read, although the log was written then: the
+// begin of its run is in a file before, or the run leaves some out.
+func (h *History) Omits() (doubt Doubt) {
 	for _, of := range h.concerned() {
 		in, _, _, _ := of.at(h.at)
-		if slices.ContainsFunc(in, func(run int) bool { return !of.all[run-1].begun }) {
-			return false
+		for _, n := range in {
+			switch run := &of.all[n-1]; {
+			case !run.begun:
+				return NoBegin
+			case run.without != "":
+				doubt = NotAll
+			}
 		}
 	}
-	return true
+	return doubt
 }
 
 // concerned are the places in which the address was seen, all where it was in none.

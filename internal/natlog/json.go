@@ -53,6 +53,7 @@ func (r *Record) AppendJSON(b []byte) []byte {
 		b = strconv.AppendUint(append(b, `,"count":`...), r.Count, 10)
 	}
 	b = appendText(b, "reason", r.Reason)
+	b = appendText(b, "without", string(r.Without))
 	return append(b, '}', '\n')
 }
 
@@ -110,6 +111,7 @@ type line struct {
 	Within     float64    `json:"within_s"`
 	Count      uint64     `json:"count"`
 	Reason     string     `json:"reason"`
+	Without    Without    `json:"without"`
 }
 
 // MaxLine bounds a line: the longest one that AppendJSON writes has names of 255 characters and some hundred others.
@@ -132,7 +134,7 @@ func ParseJSON(text []byte) (r Record, err error) {
 	if l.Schema != Schema || l.Time.IsZero() {
 		return r, errNotALine
 	}
-	r = Record{Kind: l.Event, Time: l.Time, Node: l.Node, Netns: l.Netns, Started: l.Started, Ended: l.Ended, Count: l.Count, Reason: l.Reason,
+	r = Record{Kind: l.Event, Time: l.Time, Node: l.Node, Netns: l.Netns, Started: l.Started, Ended: l.Ended, Count: l.Count, Reason: l.Reason, Without: l.Without,
 		Src: end(l.Src, l.Sport), NAT: end(l.NAT, l.NATPort), Dst: end(l.Dst, l.Dport), Server: end(l.Server, l.ServerPort)}
 	if !(l.Within >= 0 && l.Within <= 1e6) {
 		return r, errOddTime

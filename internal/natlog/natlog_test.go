@@ -24,7 +24,7 @@ func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 // samples are one record of each kind.
 func samples() []Record {
 	return []Record{
-		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`},
+		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`, Without: WithoutStarts},
 		{Kind: Start, Time: noon, Node: "gw1", Netns: "red", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40001"), NAT: at("203.0.113.9:1024"), Dst: at("198.51.100.1:443"), Started: noon},
 		{Kind: End, Time: noon.Add(time.Second), Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("198.51.100.1:5000"), Dst: at("203.0.113.9:53"), Server: at("10.0.0.9:5353"), Started: noon, Ended: noon.Add(time.Second), Within: 5 * time.Second},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("[fd00::7]:40001"), NAT: at("[2001:db8::9]:1024"), Dst: at("[2001:db8:1::1]:443")},

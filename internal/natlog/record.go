@@ -56,7 +56,18 @@ type Record struct {
 	// Count and Reason are of Lost; Reason of Begin as well: what the log is made from, and what that misses.
 	Count  uint64
 	Reason string
+	// Without, of Begin, is what the run has no records of, so that its connections are not found while they last.
+	Without Without
 }
+
+// Without is what is left out of a run.
+type Without string
+
+// What may be left out: the starts of connections that were there when it began, or all starts.
+const (
+	WithoutPresent Without = "present"
+	WithoutStarts  Without = "starts"
+)
 
 // Of is the record of an entry of the connection table, without its times.
 func Of(kind Kind, e *conntrack.Entry) Record {

@@ -70,6 +70,9 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 	if r.Reason != "" {
 		b = parameter(b, "reason", r.Reason)
 	}
+	if r.Without != "" {
+		b = parameter(b, "without", string(r.Without))
+	}
 	return append(b, ']')
 }
 

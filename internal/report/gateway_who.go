@@ -221,6 +221,8 @@ func (s *WhoSource) doubt() string {
 		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
 	case "no-begin":
 		return "these files lack the begin of that run of the log: read the older ones, too"
+	case "not-all":
+		return "that run of the log leaves connections out (--ends-only or --no-present)"
 	case "no-end":
 		return "the log does not have its end"
 	case "no-start":
