@@ -14,6 +14,9 @@ type Head struct {
 // When is the time of the row.
 func (h Head) When() Time { return h.Time }
 
+// Where is the row's node.
+func (h Head) Where() string { return h.Node }
+
 // Entry is an entry of a connection table.
 type Entry struct {
 	Head

@@ -258,7 +258,7 @@ func TestS3Parts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := s.begin(table.Findings, "2026-11-30")
+		f, err := s.begin(table.Findings, "2026-11-30", "gw-1")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// To is a directory, a file (*.parquet, or - for Stdout), or s3://BUCKET/PREFIX.
 	To string
-	// Node is the partition.
+	// Node is the partition of rows that name none.
 	Node string
 	// Version is that of natkit.
 	Version string
@@ -154,8 +154,8 @@ func CheckNode(node string) error {
 }
 
 // part is the path of the next file of a table.
-func (s *Store) part(name, day string) string {
-	return path.Join(name, "day="+day, "node="+s.opt.Node, fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
+func (s *Store) part(name, day, node string) string {
+	return path.Join(name, "day="+day, "node="+cmp.Or(node, s.opt.Node), fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
 }
 
 // Commit makes all files visible. Where it fails, as few as possible are: none, unless the last step of one failed.
@@ -199,14 +199,14 @@ func (s *Store) Rows() map[string]int64 { return s.rows }
 func (s *Store) failed(err error) error { return fmt.Errorf("write tables to %s: %w", s.opt.To, err) }
 
 // begin makes a file.
-func (s *Store) begin(name, day string) (file, error) {
+func (s *Store) begin(name, day, node string) (file, error) {
 	s.mutex.Lock() // of sinks, which have a goroutine each
 	defer s.mutex.Unlock()
 	if s.place.single() && len(s.files) > 0 {
 		return nil, errors.New("it is one file, and there are several tables: give a directory")
 	}
 	s.parts++
-	f, err := s.place.begin(s.part(name, day))
+	f, err := s.place.begin(s.part(name, day, node))
 	if err != nil {
 		return nil, err
 	}
