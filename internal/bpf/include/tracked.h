@@ -70,11 +70,19 @@ static __always_inline bool is_hashed(struct nf_conn *ct)
 	return (__u64)READ(ct, tuplehash[1].hnnode.pprev) >> 32;
 }
 
-/* zone_of is the zone of a direction (0 that of the first packet), 0 for the default one
+/* read_zones has the zones of both directions, 0 for the default one
  * (nf_ct_zone_id, include/net/netfilter/nf_conntrack_zones.h). */
-static __always_inline __u16 zone_of(struct nf_conn *ct, int direction)
+static __always_inline void read_zones(struct nf_conn *ct, __u16 *first, __u16 *answer)
 {
-	if (!__builtin_preserve_field_info(ct->zone, BPF_FIELD_EXISTS))
-		return 0;
-	return READ(ct, zone.dir) & 1 << direction ? READ(ct, zone.id) : 0;
+	__u16 id = 0;
+	__u8 dir;
+
+	*first = *answer = 0;
+	if (__builtin_preserve_field_info(ct->zone, BPF_FIELD_EXISTS))
+		id = READ(ct, zone.id);
+	if (likely(!id))
+		return;
+	dir = READ(ct, zone.dir);
+	*first = dir & 1 ? id : 0;
+	*answer = dir & 2 ? id : 0;
 }

@@ -98,8 +98,7 @@ static __always_inline void emit(struct nf_conn *ct, __u8 kind, __u32 status, __
 	s->protocol = original.protonum;
 	s->kind = kind;
 	s->status = status;
-	s->zone = zone_of(ct, 0);
-	s->reply_zone = zone_of(ct, 1);
+	read_zones(ct, &s->zone, &s->reply_zone);
 	s->pad = 0;
 	bpf_ringbuf_submit(s, bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_at ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
