@@ -221,6 +221,7 @@ func TestBeginsAndEndsWhileTheTableIsRead(t *testing.T) {
 		}
 		return stay >= before+meanwhile-len(ended)
 	})
+	r.await(t, "all ends", natlog.End, 0, len(ended))
 	send(t, client, 30000, 53)
 	r.await(t, "the last start", natlog.Start, 30000, 1)
 	r.stop()
