@@ -21,12 +21,14 @@ import (
 // gateway is a namespace that gives what 198.18.1.2 sends the source 198.18.2.1.
 func gateway(t *testing.T) (client, gw, server *netns.Handle) {
 	t.Helper()
+	testutil.ShareHost(t) // the table has room for all of them
 	client, gw = testutil.Namespace(t, t.Name()+"-c"), testutil.Namespace(t, t.Name()+"-g")
 	server = testutil.Namespace(t, t.Name()+"-s")
 	testutil.Veth(t, testutil.End{Netns: client, Name: "c0", Addresses: []string{"198.18.1.2/24"}}, testutil.End{Netns: gw, Name: "lan", Addresses: []string{"198.18.1.1/24"}})
 	testutil.Veth(t, testutil.End{Netns: gw, Name: "wan", Addresses: []string{"198.18.2.1/24"}}, testutil.End{Netns: server, Name: "s0", Addresses: []string{"198.18.2.2/24"}})
 	testutil.Routes(t, client, "198.18.1.1")
 	testutil.Sysctl(t, gw, "net/ipv4/ip_forward", "1")
+	testutil.Sysctl(t, gw, "net/netfilter/nf_conntrack_udp_timeout", "600") // none expires on a busy machine
 	testutil.Nft(t, gw, `table ip t {
 		chain post { type nat hook postrouting priority 100
 			oifname "wan" meta l4proto { tcp, udp } th dport 53 snat to 198.18.2.1:20000-29999
