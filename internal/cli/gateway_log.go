@@ -66,7 +66,7 @@ programs on two tracepoints (Linux 5.8 with BTF, CAP_BPF, CAP_PERFMON, CAP_SYSLO
 exact time; where these cannot run, by what differs between two readings of the connection
 table (CAP_NET_ADMIN), which says what it can miss. It never listens to the events of the tracker, which
 slows new connections down. What is there already when it begins is read from the table once, and has a start
-that says so.
+that says so (CAP_NET_ADMIN).
 
 --to  PATH                        JSON lines; SIGHUP opens PATH again, as logrotate wants it
       syslog://HOST:514           RFC 5424 over UDP; syslog+tcp://HOST:601 with octet counting; syslog+unix:///dev/log
