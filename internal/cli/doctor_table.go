@@ -3,8 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/fleet"
 	"github.com/natkit/natkit/internal/table"
 	"github.com/natkit/natkit/internal/table/store"
 	"github.com/spf13/cobra"
@@ -15,10 +19,45 @@ type findingTable struct {
 	*store.Store
 	sink *store.Sink[table.Finding]
 	node string
+	// note says whose the rows are, where that is not known; it is called with the first report.
+	note func()
+	// of are the rows of each of several nodes, which have their names when all are read.
+	mutex sync.Mutex
+	of    map[*fleet.Node][]table.Finding
+}
+
+// keep keeps the findings of one of several nodes.
+func (t *findingTable) keep(n *fleet.Node, r *diagnose.Report) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.of[n] = append(t.of[n], table.FindingRows("", r)...)
+}
+
+// addNodes adds the findings of several nodes, each by its name. What the name of a partition cannot have becomes an underscore.
+func (t *findingTable) addNodes(nodes []*fleet.Node) error {
+	for _, n := range nodes {
+		name := strings.Map(func(r rune) rune {
+			if store.CheckNode("x"+string(r)) != nil {
+				return '_'
+			}
+			return r
+		}, n.Name)
+		if err := store.CheckNode(name); err != nil {
+			return fmt.Errorf("the name %.80q of the node of %s: %w; give it one in the list of the collector", n.Name, n.Source, err)
+		}
+		for _, row := range t.of[n] {
+			row.Node = name
+			if err := t.sink.Add(row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // add adds the findings of a report.
 func (t *findingTable) add(r *diagnose.Report) error {
+	t.note()
 	return addAll(t.sink, table.FindingRows(t.node, r))
 }
 
@@ -36,16 +75,22 @@ func (d *doctorVerb) withTable(ctx context.Context, cmd *cobra.Command, run func
 			return usagef("--output parquet and --%s are mutually exclusive", name)
 		}
 	}
-	node, err := d.tables.named(d.recordedHost(), len(d.from) > 0)
+	of := d.recordedHost()
+	node, err := d.tables.named(of, false)
 	if err != nil {
 		return err
 	}
+	note := sync.OnceFunc(func() {
+		if node != d.tables.node && node != of && len(d.from) > 0 {
+			d.tables.noteHost(node)
+		}
+	})
 	s, err := d.tables.open(ctx, node)
 	if err != nil {
 		return err
 	}
 	defer s.Abort()
-	d.table = &findingTable{s, store.Of[table.Finding](s), node}
+	d.table = &findingTable{Store: s, sink: store.Of[table.Finding](s), node: node, note: note, of: map[*fleet.Node][]table.Finding{}}
 	err = run()
 	if err == nil || errors.Is(err, errFindings) || errors.Is(err, errIncomplete) {
 		if failed := d.tables.commit(s); failed != nil {

@@ -184,8 +184,8 @@ func (d *doctorVerb) runFleet(ctx context.Context, n *nodes) error {
 	if d.of != "" {
 		return usagef("--of selects a host of one input, and there are %d", len(n.sources))
 	}
-	if d.table != nil {
-		return usagef("--output parquet takes the recordings of one node, and there are %d: run it once for each, with --node", len(n.sources))
+	if d.table != nil && d.tables.node != "" {
+		return usagef("--node names one node, and there are recordings of %d: leave it out for the names that these have", len(n.sources))
 	}
 	toStdout, err := d.pages.check(d.env)
 	if err != nil {
@@ -204,7 +204,12 @@ func (d *doctorVerb) runFleet(ctx context.Context, n *nodes) error {
 	if err := d.pages.save(d.env, r); err != nil {
 		return err
 	}
-	if toStdout {
+	if d.table != nil {
+		if err := d.table.addNodes(read); err != nil {
+			return err
+		}
+	}
+	if toStdout || d.table != nil {
 		return fleetVerdict(ctx, r)
 	}
 	if err := d.env.print(report.Fleet{Report: r, Whole: d.env.verbose}); err != nil {
@@ -309,6 +314,9 @@ func (d *doctorVerb) readNode(ctx context.Context, env *Env, name string) (*flee
 		r := diagnose.Run(rec, diagnose.Rules())
 		r.Owner = rec.Owner
 		n.Add(rec, &r)
+		if d.table != nil {
+			d.table.keep(n, &r)
+		}
 		return nil
 	})
 	if damage := (*snapshot.DamageError)(nil); errors.As(err, &damage) && len(n.Netns) > 0 {

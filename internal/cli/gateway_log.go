@@ -35,6 +35,7 @@ type gatewayLog struct {
 	source    source.Way
 	every     time.Duration
 	endsAlone bool
+	noPresent bool
 	spool     string
 	spoolSize int64
 	rotate    int64
@@ -64,7 +65,8 @@ namespace, natkit's or not: to standard output as JSON lines, or to each --to. I
 programs on two tracepoints (Linux 5.8 with BTF, CAP_BPF, CAP_PERFMON, CAP_SYSLOG), each with its
 exact time; where these cannot run, by what differs between two readings of the connection
 table (CAP_NET_ADMIN), which says what it can miss. It never listens to the events of the tracker, which
-slows new connections down.
+slows new connections down. What is there already when it begins is read from the table once, and has a start
+that says so (CAP_NET_ADMIN).
 
 --to  PATH                        JSON lines; SIGHUP opens PATH again, as logrotate wants it
       syslog://HOST:514           RFC 5424 over UDP; syslog+tcp://HOST:601 with octet counting; syslog+unix:///dev/log
@@ -105,6 +107,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 	f.Var(way, "by", "find connections by `WAY`: trace (tracepoints), table (differences of the connection table), auto (trace if possible)")
 	f.Var(period(&g.every, time.Second, time.Hour), "every", "time between two readings of the table, at least; of --by table")
 	f.BoolVar(&g.endsAlone, "ends-only", false, "one record for each connection, at its end, with the time of its start")
+	f.BoolVar(&g.noPresent, "no-present", false, "leave out the connections that are there when the log begins (large tables)")
+	cmd.MarkFlagsMutuallyExclusive("ends-only", "no-present")
 	f.Var(into(&g.spool, notEmpty("a directory")), "spool", "keep what waits for a receiver in this `DIR`, in a directory for each output")
 	size := into(&g.spoolSize, parseSpool)
 	size.text = "1G"
@@ -262,7 +266,12 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	if g.node == "" {
 		g.node, _ = os.Hostname()
 	}
-	s, why, err := source.Open(source.Options{Netns: ns, Way: g.source, EndsAlone: g.endsAlone, Every: g.every, Note: func(text string) { g.env.note("%s", text) }})
+	var outlets []*send.Outlet
+	s, why, err := source.Open(source.Options{Netns: ns, Way: g.source, EndsAlone: g.endsAlone, NoPresent: g.noPresent, Every: g.every,
+		Note: func(text string) { g.env.note("%s", text) },
+		Room: func(n int) bool {
+			return !slices.ContainsFunc(outlets, func(o *send.Outlet) bool { return !o.Room(n) })
+		}})
 	if err != nil {
 		return err
 	}
@@ -273,7 +282,8 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	if g.place, err = netnsName(ns); err != nil {
 		return err
 	}
-	outlets, files, err := g.open(ctx)
+	var files []*send.File
+	outlets, files, err = g.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -288,7 +298,7 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	stop := g.reopen(files)
 	defer stop()
 	g.env.note("logging translated connections of %s by %s; until interrupted", g.target.name(), s.About())
-	put([]natlog.Record{{Kind: natlog.Begin, Time: time.Now(), Reason: s.About()}})
+	put([]natlog.Record{{Kind: natlog.Begin, Time: time.Now(), Reason: s.About(), Without: g.without()}})
 	var lost uint64
 	err = s.Run(ctx, func(records []natlog.Record) {
 		for i := range records {
@@ -300,6 +310,17 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	})
 	put([]natlog.Record{{Kind: natlog.Stop, Time: time.Now(), Count: lost}})
 	return g.end(outlets, lost, err)
+}
+
+// without is what the log leaves out.
+func (g *gatewayLog) without() natlog.Without {
+	switch {
+	case g.endsAlone:
+		return natlog.WithoutStarts
+	case g.noPresent:
+		return natlog.WithoutPresent
+	}
+	return ""
 }
 
 // stamp gives a record its place.
@@ -355,7 +376,7 @@ func (g *gatewayLog) spoolDir(to string) string {
 	return filepath.Join(g.spool, fmt.Sprintf("%s-%016x", kind, h.Sum64()))
 }
 
-func (g *gatewayLog) output(_ context.Context, o output) (send.Output, error) {
+func (g *gatewayLog) output(ctx context.Context, o output) (send.Output, error) {
 	switch o.kind {
 	case "stdout":
 		return &send.Stream{W: g.env.Stdout}, nil
@@ -370,7 +391,7 @@ func (g *gatewayLog) output(_ context.Context, o output) (send.Output, error) {
 	case "parquet":
 		var u unix.Utsname
 		_ = unix.Uname(&u) // a null column otherwise
-		return send.NewTables(store.Options{To: o.address, Node: g.node, Version: g.env.Version, S3: s3Of(g.env.Getenv, g.s3)}, unix.ByteSliceToString(u.Release[:]), time.Now)
+		return send.NewTables(ctx, store.Options{To: o.address, Node: g.node, Version: g.env.Version, S3: s3Of(g.env.Getenv, g.s3)}, unix.ByteSliceToString(u.Release[:]), time.Now)
 	}
 	return send.NewFile(o.address, g.rotate, g.keep)
 }

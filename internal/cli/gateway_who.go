@@ -45,7 +45,8 @@ owners where there are several. With --inside ADDRESS is a host inside, and the 
 or could have outside.
 
 A log answers for a time only while it was written: what began before a gap, or before its end, is
-possible after it, and no more.
+possible after it, and no more, unless the log that follows found it still there. Files without the begin of
+a run do not show that there was nobody.
 
 Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 it could not be answered for sure.`,
 		Example: `  sudo natkit gateway who 203.0.113.9:40001 tcp
@@ -215,6 +216,9 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	if doubt == "" && s.Found == 0 && h.Lost > 0 {
 		doubt = natlog.LostRecords
 	}
+	if doubt == "" && s.Found == 0 && !at.IsZero() && !h.Tables {
+		doubt = h.Omits()
+	}
 	s.Doubt = string(doubt)
 	if !from.IsZero() {
 		s.GapFrom = &from
@@ -245,7 +249,10 @@ func (w *gatewayWho) heldBy(held *natlog.Held, source string) report.NATOwner {
 		}
 	}
 	o := report.NATOwner{Source: source, Inside: inside.Addr().String(), InsidePort: inside.Port(), Outside: outside.Addr().String(), OutsidePort: outside.Port(),
-		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: held.Doubt == "", Doubt: string(held.Doubt), Node: r.Node}
+		Protocol: nat.ProtocolName(r.Protocol), Peer: peer.Addr().String(), PeerPort: peer.Port(), Incoming: incoming, Certain: held.Doubt == "", Doubt: string(held.Doubt), Node: r.Node, Zone: r.Zone}
+	if incoming {
+		o.Zone = r.ReplyZone
+	}
 	if !held.Since.IsZero() {
 		o.Since = &held.Since
 	}

@@ -95,9 +95,13 @@ func (f *tableFlags) named(of string, elsewhere bool) (string, error) {
 		return "", fmt.Errorf("this host's name %.80q: %w; use --node", host, err)
 	}
 	if elsewhere {
-		f.env.note("the rows are of node %s, this host; use --node for what was taken on another one", host)
+		f.noteHost(host)
 	}
 	return host, nil
+}
+
+func (f *tableFlags) noteHost(host string) {
+	f.env.note("the rows are of node %s, this host; use --node for what was taken on another one", host)
 }
 
 // open begins to write tables. What goes on until it is interrupted is written all the same with a context that is not.

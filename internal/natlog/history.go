@@ -13,14 +13,16 @@ type Held struct {
 	// Since and Until are zero where the log does not say it: it began before the log, or its end is not in it. Until is
 	// also when another connection had the translation, towards the same peer, where that is all that is known.
 	Since, Until time.Time
+	// Seen is from when the log says that it was there, of one that was there when a run began; else zero.
+	Seen time.Time
 	// Stepped: the end is before the start, so the clock was set back between them.
 	Stepped bool
 	// Doubt is why it may not have been held at the time that is asked for; empty where the log shows that it was.
 	Doubt Doubt
-	// from and to are the numbers of the runs that have its start and its end, 0 for none. again: Until is of another
-	// connection.
-	from, to int
-	again    bool
+	// from and to are the numbers of the runs that have its start and its end, 0 for none; confirmed is the last one at whose
+	// begin it was still there. again: Until is of another connection.
+	from, confirmed, to int
+	again               bool
 }
 
 // Doubt is why a log does not say it for sure.
@@ -37,6 +39,10 @@ const (
 	Gap Doubt = "gap"
 	// LostRecords: the log says that some are missing.
 	LostRecords Doubt = "lost-records"
+	// NoBegin: nothing was found, and who had it may be in a file before those that were read, which lack the begin of a run.
+	NoBegin Doubt = "no-begin"
+	// NotAll: nothing was found, and the run of that time has no starts of what was there when it began, or none at all.
+	NotAll Doubt = "not-all"
 	// NoEnd and NoStart: the log lacks one of them.
 	NoEnd   Doubt = "no-end"
 	NoStart Doubt = "no-start"
@@ -94,6 +100,7 @@ type runs struct {
 type run struct {
 	from, to       time.Time
 	begun, stopped bool
+	without        Without
 	lost           []time.Time
 }
 
@@ -138,7 +145,7 @@ func (of *runs) add(r *Record) {
 	case r.Kind == Begin:
 		of.begun = true
 		if !slices.ContainsFunc(of.all, func(known run) bool { return known.begun && known.from.Equal(r.Time) }) {
-			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true})
+			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, without: r.Without})
 		}
 		return
 	case last < 0 || of.all[last].stopped && r.Time.After(of.all[last].to): // its begin is not in the log
@@ -178,6 +185,10 @@ func (q *Query) concerns(r *Record, inside bool) bool {
 // add takes the start or the end of a connection in a run. One that was delivered twice counts once.
 func (h *History) add(r *Record, in int) {
 	key := r.session()
+	if r.Before {
+		h.addPresent(key, r, in)
+		return
+	}
 	if r.Kind == Start {
 		since := r.Time.Add(-r.Within)
 		if i, known := h.ended[key]; known && h.held[i].Since.Equal(since) {
@@ -188,24 +199,51 @@ func (h *History) add(r *Record, in int) {
 				return
 			}
 		}
-		h.keep(key, Held{Record: *r, Since: since, from: in})
+		h.keep(key, Held{Record: *r, Since: since, from: in, confirmed: in})
 		return
 	}
 	if i, known := h.ended[key]; known && h.held[i].Until.Equal(r.Time) {
 		return
 	}
-	if list := h.open[key]; len(list) > 0 {
-		one := &h.held[list[0]]
+	if i := h.lasting(key); i >= 0 {
+		one := &h.held[i]
 		one.Until, one.again, one.to = r.Time, false, in
 		one.Stepped = r.Time.Before(one.Since)
-		h.ended[key] = list[0]
-		if h.open[key] = list[1:]; len(list) == 1 {
+		h.ended[key] = i
+		if h.open[key] = slices.DeleteFunc(h.open[key], func(open int) bool { return open == i }); len(h.open[key]) == 0 {
 			delete(h.open, key)
 		}
 		return
 	}
 	h.ended[key] = len(h.held)
 	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, Stepped: r.Time.Before(r.Started), to: in})
+}
+
+// lasting is the first without an end of those with the same addresses and ports, rather one whose translation another one
+// did not have since; -1 for none.
+func (h *History) lasting(key session) int {
+	list := h.open[key]
+	for _, i := range list {
+		if !h.held[i].again {
+			return i
+		}
+	}
+	if len(list) > 0 {
+		return list[0]
+	}
+	return -1
+}
+
+// addPresent takes what was there when a run began: it may be known from the run before.
+func (h *History) addPresent(key session, r *Record, in int) {
+	if i := h.lasting(key); i >= 0 && !h.held[i].again {
+		h.held[i].confirmed = max(h.held[i].confirmed, in)
+		return
+	}
+	if i, known := h.ended[key]; known && !r.Time.After(h.held[i].Until) { // delivered twice
+		return
+	}
+	h.keep(key, Held{Record: *r, Since: r.Started, Seen: r.Time, from: in, confirmed: in})
 }
 
 func (h *History) keep(key session, one Held) {
@@ -226,7 +264,11 @@ func (h *History) keep(key session, one Held) {
 func (h *History) free(one *Held) {
 	key := one.outside()
 	since := one.Since
-	if since.IsZero() {
+	switch {
+	case !since.IsZero():
+	case !one.Seen.IsZero():
+		since = one.Seen
+	default:
 		since = h.places[one.place()].all[one.to-1].from
 	}
 	if i, known := h.using[key]; known {
@@ -234,7 +276,7 @@ func (h *History) free(one *Held) {
 		if before.Until.IsZero() && !since.Before(before.Since) {
 			before.Until, before.again = since, true
 		}
-		if one.Since.IsZero() && before.to == one.to { // both ended in this run, that one first
+		if one.Since.IsZero() && one.to > 0 && before.to == one.to { // both ended in this run, that one first
 			one.Since = before.Until
 		}
 	}
@@ -243,7 +285,7 @@ func (h *History) free(one *Held) {
 
 // outside is what one connection at a time has in a table: what the answers are sent to, and by whom.
 func (r *Record) outside() session {
-	key := session{protocol: r.Protocol, nat: r.NAT, server: r.Server, node: r.Node, netns: r.Netns}
+	key := session{protocol: r.Protocol, nat: r.NAT, server: r.Server, node: r.Node, netns: r.Netns, replyZone: r.ReplyZone}
 	if !key.nat.IsValid() {
 		key.nat = r.Src
 	}
@@ -295,21 +337,45 @@ func (h *History) doubt(one *Held, of *runs) Doubt {
 	case one.to == 0 && noRuns:
 		return NoEnd
 	case one.Since.IsZero() && noRuns:
-		return NoStart
+		return one.unseen(h.at)
 	case noRuns:
 		return ""
 	case doubt != "":
 		return doubt
 	case one.again:
 		return NoEnd
-	case one.to == 0 && !slices.Contains(in, one.from):
+	case one.to == 0 && !one.isKnown(in):
 		return Gap
-	case one.to == 0 && of.all[one.from-1].lacks(one.Since, h.at):
+	case one.to == 0 && of.lacks(one.from, one.confirmed, one.Since, h.at):
 		return LostRecords
+	case one.Since.IsZero() && !one.Seen.IsZero():
+		return one.unseen(h.at)
 	case one.Since.IsZero() && !slices.Contains(in, one.to):
 		return NoStart
 	}
 	return ""
+}
+
+// unseen is the doubt about one of which the start is not known.
+func (h *Held) unseen(at time.Time) Doubt {
+	if h.Seen.IsZero() || at.Before(h.Seen) {
+		return NoStart
+	}
+	return ""
+}
+
+// isKnown reports whether one of the runs has its start, or had it at its begin.
+func (h *Held) isKnown(in []int) bool {
+	return slices.ContainsFunc(in, func(run int) bool { return run >= h.from && run <= h.confirmed })
+}
+
+// lacks reports whether records are missing since a connection was last known to be there, until at.
+func (of *runs) lacks(from, confirmed int, since, at time.Time) bool {
+	run := &of.all[confirmed-1]
+	if confirmed > from {
+		since = run.from
+	}
+	return run.lacks(since, at)
 }
 
 // lacks reports whether records of a time are missing.
@@ -342,6 +408,37 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 	return nil, Gap, from, to
 }
 
+// Omits is why a connection of the time that is asked for may not be in what was read, although the log was written then: the
+// begin of its run is in a file before, or the run leaves some out.
+func (h *History) Omits() (doubt Doubt) {
+	for _, of := range h.concerned() {
+		in, _, _, _ := of.at(h.at)
+		for _, n := range in {
+			switch run := &of.all[n-1]; {
+			case !run.begun:
+				return NoBegin
+			case run.without != "":
+				doubt = NotAll
+			}
+		}
+	}
+	return doubt
+}
+
+// concerned are the places in which the address was seen, all where it was in none.
+func (h *History) concerned() (all []*runs) {
+	asked := false
+	for _, of := range h.places {
+		asked = asked || of.asked
+	}
+	for _, of := range h.places {
+		if of.asked == asked {
+			all = append(all, of)
+		}
+	}
+	return all
+}
+
 // Covers reports whether the log was written at the time that is asked for, wherever the address was seen; else why it was
 // not, and the times around it that the log has.
 func (h *History) Covers() (doubt Doubt, from, to time.Time) {
@@ -351,14 +448,7 @@ func (h *History) Covers() (doubt Doubt, from, to time.Time) {
 	if h.at.IsZero() {
 		return "", from, to
 	}
-	asked := false
-	for _, of := range h.places {
-		asked = asked || of.asked
-	}
-	for _, of := range h.places {
-		if of.asked != asked {
-			continue
-		}
+	for _, of := range h.concerned() {
 		if _, d, f, t := of.at(h.at); d != "" && (doubt == "" || f.After(from)) {
 			doubt, from, to = d, f, t
 		}

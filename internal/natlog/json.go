@@ -14,6 +14,9 @@ import (
 // timeForm is RFC 3339 in UTC, with microseconds: all lines of a log sort by time as text.
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
+// before is what since has of a connection that was there when the log began.
+const before = "before"
+
 // AppendJSON writes the record as a JSON line with its end.
 func (r *Record) AppendJSON(b []byte) []byte {
 	b = append(b, `{"schema":"`+Schema+`","time":`...)
@@ -27,6 +30,15 @@ func (r *Record) AppendJSON(b []byte) []byte {
 		b = appendEnd(b, "nat_address", "nat_port", r.NAT)
 		b = appendEnd(b, "dst", "dport", r.Dst)
 		b = appendEnd(b, "server", "server_port", r.Server)
+		if r.Zone != 0 || r.ReplyZone != 0 {
+			b = strconv.AppendUint(append(b, `,"zone":`...), uint64(r.Zone), 10)
+		}
+		if r.ReplyZone != r.Zone {
+			b = strconv.AppendUint(append(b, `,"reply_zone":`...), uint64(r.ReplyZone), 10)
+		}
+		if r.Before {
+			b = append(b, `,"since":"`+before+`"`...)
+		}
 	}
 	if !r.Started.IsZero() {
 		b = appendTime(append(b, `,"started":`...), r.Started)
@@ -41,6 +53,7 @@ func (r *Record) AppendJSON(b []byte) []byte {
 		b = strconv.AppendUint(append(b, `,"count":`...), r.Count, 10)
 	}
 	b = appendText(b, "reason", r.Reason)
+	b = appendText(b, "without", string(r.Without))
 	return append(b, '}', '\n')
 }
 
@@ -90,11 +103,15 @@ type line struct {
 	Dport      uint16     `json:"dport"`
 	Server     netip.Addr `json:"server"`
 	ServerPort uint16     `json:"server_port"`
+	Zone       uint16     `json:"zone"`
+	ReplyZone  *uint16    `json:"reply_zone"`
+	Since      string     `json:"since"`
 	Started    time.Time  `json:"started"`
 	Ended      time.Time  `json:"ended"`
 	Within     float64    `json:"within_s"`
 	Count      uint64     `json:"count"`
 	Reason     string     `json:"reason"`
+	Without    Without    `json:"without"`
 }
 
 // MaxLine bounds a line: the longest one that AppendJSON writes has names of 255 characters and some hundred others.
@@ -117,7 +134,7 @@ func ParseJSON(text []byte) (r Record, err error) {
 	if l.Schema != Schema || l.Time.IsZero() {
 		return r, errNotALine
 	}
-	r = Record{Kind: l.Event, Time: l.Time, Node: l.Node, Netns: l.Netns, Started: l.Started, Ended: l.Ended, Count: l.Count, Reason: l.Reason,
+	r = Record{Kind: l.Event, Time: l.Time, Node: l.Node, Netns: l.Netns, Started: l.Started, Ended: l.Ended, Count: l.Count, Reason: l.Reason, Without: l.Without,
 		Src: end(l.Src, l.Sport), NAT: end(l.NAT, l.NATPort), Dst: end(l.Dst, l.Dport), Server: end(l.Server, l.ServerPort)}
 	if !(l.Within >= 0 && l.Within <= 1e6) {
 		return r, errOddTime
@@ -128,10 +145,14 @@ func ParseJSON(text []byte) (r Record, err error) {
 		if r.Protocol, err = nat.ParseProtocol(l.Protocol); err != nil {
 			return r, err
 		}
-		if !r.Src.IsValid() || !r.Dst.IsValid() || !r.ofOneFamily() {
+		if !r.Src.IsValid() || !r.Dst.IsValid() || !r.ofOneFamily() || l.Since != "" && (l.Since != before || r.Kind != Start) {
 			return r, errNotALine
 		}
-	case Lost, Begin, Stop:
+		r.Before, r.Zone, r.ReplyZone = l.Since == before, l.Zone, l.Zone
+		if l.ReplyZone != nil {
+			r.ReplyZone = *l.ReplyZone
+		}
+	case Lost, Begin, Stop, Alive:
 	default:
 		return r, fmt.Errorf("event %q: %w", l.Event, errNotALine)
 	}

@@ -24,12 +24,15 @@ func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 // samples are one record of each kind.
 func samples() []Record {
 	return []Record{
-		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`},
+		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`, Without: WithoutStarts},
 		{Kind: Start, Time: noon, Node: "gw1", Netns: "red", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40001"), NAT: at("203.0.113.9:1024"), Dst: at("198.51.100.1:443"), Started: noon},
 		{Kind: End, Time: noon.Add(time.Second), Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("198.51.100.1:5000"), Dst: at("203.0.113.9:53"), Server: at("10.0.0.9:5353"), Started: noon, Ended: noon.Add(time.Second), Within: 5 * time.Second},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("[fd00::7]:40001"), NAT: at("[2001:db8::9]:1024"), Dst: at("[2001:db8:1::1]:443")},
 		{Kind: Lost, Time: noon, Node: "gw1", Count: 7, Reason: "ring"},
 		{Kind: Stop, Time: noon, Node: "gw1"},
+		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40002"), NAT: at("203.0.113.9:1025"), Dst: at("198.51.100.1:443"), Zone: 5, Before: true, Started: noon.Add(-time.Hour)},
+		{Kind: Alive, Time: noon, Node: "gw1"},
+		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40003"), NAT: at("203.0.113.9:1026"), Dst: at("198.51.100.1:443"), Zone: 5, ReplyZone: 5, Started: noon},
 	}
 }
 
@@ -57,6 +60,9 @@ func TestWhatIsNoLine(t *testing.T) {
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"fd00::1"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"begin","within_s":-1}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","since":"ever"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"end","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","since":"before"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","zone":65536}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"begin","reason":"` + strings.Repeat("x", MaxLine) + `"}`,
 	} {
 		if r, err := ParseJSON([]byte(text)); err == nil {
@@ -130,6 +136,15 @@ func TestSyslog(t *testing.T) {
 	if got[2]["natEvent"] != "5" || got[2]["postNAPTDestinationTransportPort"] != "5353" || got[4]["notSentFlowTotalCount"] != "7" {
 		t.Error(got)
 	}
+	if got[6]["internalAddressRealm"] != "5" || got[6]["externalAddressRealm"] != "0" || got[8]["externalAddressRealm"] != "5" {
+		t.Errorf("zones: %v, %v", got[6], got[8])
+	}
+	all := samples()
+	for i, want := range map[int]string{1: " session-create ", 2: " session-delete ", 6: " session-present ", 7: " alive "} {
+		if text := string(all[i].AppendSyslog(nil, 1)); !strings.Contains(text, want) {
+			t.Errorf("%q has not%q", text, want)
+		}
+	}
 }
 
 // checkMessage reads a message by the lengths that it says.
@@ -182,7 +197,7 @@ func TestIPFIX(t *testing.T) {
 	if err != nil || sent != len(records) {
 		t.Fatal(sent, err)
 	}
-	if d := cmp.Diff(map[uint16]int{256: 10, 257: 5, 258: 5}, sets); d != "" {
+	if d := cmp.Diff(map[uint16]int{256: 20, 257: 5, 258: 5}, sets); d != "" {
 		t.Error(d)
 	}
 	one := records[1]
@@ -347,6 +362,20 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 	numbered.Netns, after.Netns = "4026531840", "4026532000"
 	other := of(Begin, 0)
 	other.Node = "elsewhere"
+	present := func(host, second int) Record {
+		r := session(Start, host, second)
+		r.Before = true
+		return r
+	}
+	zoned := func(host, second int, zone, reply uint16) Record {
+		r := session(Start, host, second)
+		r.Zone, r.ReplyZone = zone, reply
+		return r
+	}
+	row := func(r Record, since int) Record {
+		r.Started = when(since)
+		return r
+	}
 	killed := []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 2, 10), of(Begin, 30), of(Begin, 30)}
 	for name, tt := range map[string]struct {
 		log    []Record
@@ -378,6 +407,29 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		"rows with start and end":      {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
 		"rows without an end":          {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
 		"nothing":                      {at: 15, covers: NoRecords},
+		"idle":                         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 60, want: []string{"2 "}},
+		"idle, after the log":          {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 70},
+		"killed while idle":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70), of(Begin, 100)}, at: 80, want: []string{"2 gap"}, covers: Gap, from: 70, to: 100},
+		"present":                      {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, then it ends":        {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, after its end":       {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 45},
+		"present, before it was seen":  {log: []Record{of(Begin, 10), present(2, 20), of(Stop, 50)}, at: 15, want: []string{"2 no-start"}},
+		"present, since a known time":  {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 15, want: []string{"2 "}},
+		"present, before its start":    {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 3, covers: BeforeLog, to: 10},
+		"present, before the log":      {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"present, and records lost":    {log: []Record{of(Begin, 10), present(2, 10), of(Lost, 20), of(Stop, 50)}, at: 30, want: []string{"2 lost-records"}},
+		"present in the next run":      {log: append(killed, present(2, 31), of(Stop, 50)), at: 40, want: []string{"2 "}},
+		"present in it, in the gap":    {log: append(killed, present(2, 31), of(Stop, 50)), at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"present in it, in the first":  {log: append(killed, present(2, 31), of(Stop, 50)), at: 10, want: []string{"2 "}},
+		"present in a third":           {log: append(killed, of(Alive, 50), of(Begin, 60), present(2, 60), of(Stop, 90)), at: 40, want: []string{"2 "}},
+		"another one is present":       {log: append(killed, present(3, 31), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"present, delivered twice":     {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), present(2, 11), session(End, 2, 20), of(Stop, 50)}, at: 30},
+		"again present after its end":  {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), of(Stop, 25), of(Begin, 30), present(2, 30), of(Stop, 50)}, at: 40, want: []string{"2 "}},
+		"present meanwhile another":    {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 ", "2 no-start"}},
+		"rows of present ones":         {log: []Record{present(2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows of them, before":         {log: []Record{session(Start, 4, 5), present(2, 10), session(End, 2, 20)}, tables: true, at: 7, want: []string{"2 no-start", "4 no-end"}},
+		"zones":                        {log: []Record{of(Begin, 0), zoned(2, 10, 5, 5), zoned(3, 12, 6, 6), of(Stop, 20)}, at: 15, want: []string{"2 ", "3 "}},
+		"zones of one side":            {log: []Record{of(Begin, 0), zoned(2, 10, 5, 0), zoned(3, 12, 6, 0), of(Stop, 20)}, at: 15, want: []string{"3 "}},
 		"the clock was set back":       {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
 		"the clock was set back, then": {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
 	} {

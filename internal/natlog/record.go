@@ -25,6 +25,8 @@ const (
 	Lost  Kind = "lost"
 	Begin Kind = "begin"
 	Stop  Kind = "stop"
+	// Alive says that the log is written, and complete, until its time, where nothing else was to be written for a while.
+	Alive Kind = "alive"
 )
 
 // Record is one line of a log.
@@ -42,6 +44,11 @@ type Record struct {
 	NAT netip.AddrPort
 	// Server is who answers, where the destination was translated.
 	Server netip.AddrPort
+	// Zone and ReplyZone are the conntrack zones of the two directions, 0 for the default one. NAT is the source in the second.
+	Zone, ReplyZone uint16
+	// Before, of Start: the connection was there when the log began. Time is then when it is known to have been there, Started
+	// when it began, where the kernel says it.
+	Before bool
 	// Started and Ended are zero where they are not known, or not yet.
 	Started, Ended time.Time
 	// Within is how much earlier Time may have been: the time between two readings of the table; 0 where it is exact.
@@ -49,11 +56,22 @@ type Record struct {
 	// Count and Reason are of Lost; Reason of Begin as well: what the log is made from, and what that misses.
 	Count  uint64
 	Reason string
+	// Without, of Begin, is what the run has no records of, so that its connections are not found while they last.
+	Without Without
 }
+
+// Without is what is left out of a run.
+type Without string
+
+// What may be left out: the starts of connections that were there when it began, or all starts.
+const (
+	WithoutPresent Without = "present"
+	WithoutStarts  Without = "starts"
+)
 
 // Of is the record of an entry of the connection table, without its times.
 func Of(kind Kind, e *conntrack.Entry) Record {
-	r := Record{Kind: kind, Protocol: e.Orig.Proto, Src: netip.AddrPortFrom(e.Orig.Src, e.Orig.SrcPort), Dst: netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}
+	r := Record{Kind: kind, Protocol: e.Orig.Proto, Zone: e.Zone, ReplyZone: e.ReplyZone, Src: netip.AddrPortFrom(e.Orig.Src, e.Orig.SrcPort), Dst: netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}
 	given := netip.AddrPortFrom(e.Reply.Dst, e.Reply.DstPort)
 	server := netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort)
 	if nat.IsICMP(r.Protocol) {
@@ -81,8 +99,17 @@ type session struct {
 	protocol              uint8
 	src, dst, nat, server netip.AddrPort
 	node, netns           string
+	zone, replyZone       uint16
 }
 
 func (r *Record) session() session {
-	return session{r.Protocol, r.Src, r.Dst, r.NAT, r.Server, r.Node, r.Netns}
+	return session{r.Protocol, r.Src, r.Dst, r.NAT, r.Server, r.Node, r.Netns, r.Zone, r.ReplyZone}
+}
+
+// Connection is what tells a connection from others in one network namespace at one time; it is comparable.
+type Connection struct{ session }
+
+// Connection returns that of a record.
+func (r *Record) Connection() Connection {
+	return Connection{session{protocol: r.Protocol, src: r.Src, dst: r.Dst, nat: r.NAT, server: r.Server, zone: r.Zone, replyZone: r.ReplyZone}}
 }

@@ -53,6 +53,10 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 		if !r.Ended.IsZero() {
 			b = parameter(b, "flowEnd", r.Ended.UTC().Format(timeForm))
 		}
+		if r.Zone != 0 || r.ReplyZone != 0 {
+			b = parameter(b, "internalAddressRealm", strconv.Itoa(int(r.Zone)))
+			b = parameter(b, "externalAddressRealm", strconv.Itoa(int(r.ReplyZone)))
+		}
 		if r.Within > 0 {
 			b = parameter(b, "within", strconv.FormatFloat(r.Within.Seconds(), 'f', 3, 64))
 		}
@@ -66,20 +70,28 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 	if r.Reason != "" {
 		b = parameter(b, "reason", r.Reason)
 	}
+	if r.Without != "" {
+		b = parameter(b, "without", string(r.Without))
+	}
 	return append(b, ']')
 }
 
 // messageIDs are what MSGID has: at most 32 printable characters.
-var messageIDs = [...]string{"nat-log", "session-create", "session-delete", "lost"}
+var messageIDs = [...]string{"nat-log", "session-create", "session-delete", "lost", "session-present", "alive"}
 
 func (r *Record) messageID() int {
 	switch r.Kind {
 	case Start:
+		if r.Before {
+			return 4
+		}
 		return 1
 	case End:
 		return 2
 	case Lost:
 		return 3
+	case Alive:
+		return 5
 	}
 	return 0
 }

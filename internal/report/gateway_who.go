@@ -63,7 +63,9 @@ type NATOwner struct {
 	Since    *time.Time `json:"since,omitempty"`
 	Until    *time.Time `json:"until,omitempty"`
 	Node     string     `json:"node,omitempty"`
-	Text     string     `json:"text,omitempty"`
+	// Zone is the conntrack zone of the host inside, 0 for the default one.
+	Zone uint16 `json:"zone,omitempty"`
+	Text string `json:"text,omitempty"`
 }
 
 // WhoSource is where it was looked for.
@@ -94,6 +96,7 @@ type WhoSource struct {
 func (g *GatewayWho) Settle() {
 	g.Hosts = []string{}
 	ruled, doubted := false, false
+	zones := map[uint16]bool{}
 	for _, wanted := range [...]func(*NATOwner) bool{
 		func(o *NATOwner) bool { return (o.Certain || o.Source == "log") && !o.Incoming },
 		func(o *NATOwner) bool { return !o.Certain && !o.Incoming },
@@ -112,6 +115,9 @@ func (g *GatewayWho) Settle() {
 				g.Hosts = append(g.Hosts, host)
 			}
 			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming && o.Source == "rules"
+			if o.Source != "rules" { // which know none
+				zones[o.Zone] = true
+			}
 			ruled = ruled || o.Certain && o.Source == "rules"
 			doubted = doubted || o.Doubt != ""
 		}
@@ -119,7 +125,7 @@ func (g *GatewayWho) Settle() {
 			break
 		}
 	}
-	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1
+	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1 || len(zones) > 1 // one address is another host in another zone
 	switch {
 	case g.Ambiguous:
 		g.Answer = WhoSeveral
@@ -148,7 +154,7 @@ func (g GatewayWho) Text(w io.Writer, style Style) error {
 			break
 		}
 		o := &g.Owners[i]
-		t.Row(o.Source, end(o.Inside, o.InsidePort), g.outside(o), o.Protocol, end(o.Peer, o.PeerPort), moment(o.Since), moment(o.Until), o.rule())
+		t.Row(o.Source, o.inside(), g.outside(o), o.Protocol, end(o.Peer, o.PeerPort), moment(o.Since), moment(o.Until), o.rule())
 	}
 	if p.err == nil && len(g.Owners) > 0 {
 		p.err = t.Write(w, style)
@@ -213,6 +219,10 @@ func (s *WhoSource) doubt() string {
 		return fmt.Sprintf("the log has a gap from %s to %s", moment(s.GapFrom), moment(s.GapTo))
 	case "lost-records":
 		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
+	case "no-begin":
+		return "these files lack the begin of that run of the log: read the older ones, too"
+	case "not-all":
+		return "that run of the log leaves connections out (--ends-only or --no-present)"
 	case "no-end":
 		return "the log does not have its end"
 	case "no-start":
@@ -228,6 +238,13 @@ func (g *GatewayWho) outside(o *NATOwner) string {
 		return o.Outside + " ports " + o.Ports
 	}
 	return end(o.Outside, o.OutsidePort)
+}
+
+func (o *NATOwner) inside() string {
+	if o.Zone == 0 {
+		return end(o.Inside, o.InsidePort)
+	}
+	return fmt.Sprintf("%s zone %d", end(o.Inside, o.InsidePort), o.Zone)
 }
 
 func (o *NATOwner) rule() string {

@@ -14,6 +14,9 @@ type Head struct {
 // When is the time of the row.
 func (h Head) When() Time { return h.Time }
 
+// Where is the row's node.
+func (h Head) Where() string { return h.Node }
+
 // Entry is an entry of a connection table.
 type Entry struct {
 	Head
@@ -61,7 +64,9 @@ type NATLog struct {
 	Dport       int32  `parquet:"dport,optional,dict" doc:"its port"`
 	Server      string `parquet:"server,optional,dict" doc:"who answers, where the destination was translated; else null"`
 	ServerPort  int32  `parquet:"server_port,optional,dict" doc:"its port"`
-	Started     Time   `parquet:"started,optional,delta,timestamp(microsecond)" doc:"when it began; null where that was not seen"`
+	Zone        int32  `parquet:"zone,optional,dict" doc:"conntrack zone of the direction of the first packet; null of the default one and of a block"`
+	ReplyZone   int32  `parquet:"reply_zone,optional,dict" doc:"conntrack zone of the answers, in which nat_address and nat_port are; null of the default one and of a block"`
+	Started     Time   `parquet:"started,optional,delta,timestamp(microsecond)" doc:"when it began; null where that was not seen, as of a start that was there before the log: time is then when it was there"`
 	Ended       Time   `parquet:"ended,optional,delta,timestamp(microsecond)" doc:"when it ended; null of one that goes on"`
 }
 

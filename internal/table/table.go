@@ -61,6 +61,8 @@ type Row interface {
 	Entry | NATLog | Connection | Incident | Flow | Finding | Sample | Service
 	// When is the row's time.
 	When() Time
+	// Where is the row's node.
+	Where() string
 }
 
 // The names of the tables.

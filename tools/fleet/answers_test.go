@@ -118,29 +118,46 @@ type held struct {
 	dst                string
 	dport              int32
 	started            table.Time
+	part               int        // of those with one key of which it is not known when they began
 	ended, givenAgain  table.Time // not part of what it is
+	present            table.Time // nor is this: when it was there, of one that was there when the log began
 	nextSeen, hasEnded bool
 }
 
+// began is when it was there first.
+func (h *held) began() table.Time { return cmp.Or(h.started, h.present) }
+
 func (h held) key() held {
-	h.ended, h.givenAgain, h.nextSeen, h.hasEnded = 0, 0, false, false
+	h.ended, h.givenAgain, h.present, h.nextSeen, h.hasEnded = 0, 0, 0, false, false
 	return h
 }
 
 // uses are the connections and blocks of log rows, with their ends where these were logged.
 func uses(rows []table.NATLog) (all []*held) {
-	byKey := map[held]*held{}
+	byKey, parts := map[held]*held{}, map[held]int{}
+	rows = unique(rows)
+	slices.SortStableFunc(rows, func(a, b table.NATLog) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), -strings.Compare(a.Event, b.Event))
+	})
 	for _, r := range rows {
 		h := held{node: r.Node, netns: r.Netns, block: r.Event == "block", protocol: r.Protocol, src: r.Src, sport: r.Sport, address: r.NATAddress, port: r.NATPort, last: r.NATPortLast, dst: r.Dst, dport: r.Dport, started: r.Started}
+		if any := h; r.Started == 0 {
+			if h.part = parts[any]; r.Event == "end" {
+				parts[any]++
+			}
+		}
 		if byKey[h] == nil {
 			byKey[h] = &held{}
 			*byKey[h] = h
 			all = append(all, byKey[h])
 		}
 		byKey[h.key()].ended = max(byKey[h.key()].ended, r.Ended)
+		if r.Event == "start" && r.Started == 0 && byKey[h].present == 0 {
+			byKey[h].present = r.Time
+		}
 	}
 	slices.SortFunc(all, func(a, b *held) int {
-		return cmp.Or(cmp.Compare(a.started, b.started), strings.Compare(a.node, b.node), strings.Compare(a.netns, b.netns), strings.Compare(a.protocol, b.protocol), strings.Compare(a.src, b.src), cmp.Compare(a.sport, b.sport), strings.Compare(a.dst, b.dst), cmp.Compare(a.dport, b.dport))
+		return cmp.Or(cmp.Compare(a.began(), b.began()), strings.Compare(a.node, b.node), strings.Compare(a.netns, b.netns), strings.Compare(a.protocol, b.protocol), strings.Compare(a.src, b.src), cmp.Compare(a.sport, b.sport), strings.Compare(a.dst, b.dst), cmp.Compare(a.dport, b.dport))
 	})
 	return all
 }
@@ -159,7 +176,7 @@ func (t Tables) who(address string, port int32, protocol, at string, slackS int6
 		end := h.ended
 		for _, later := range all[i+1:] {
 			if end == 0 && later.node == h.node && later.netns == h.netns && later.block == h.block && later.protocol == h.protocol && later.port == h.port && later.last == h.last && later.dst == h.dst && later.dport == h.dport {
-				end = later.started
+				end = later.began()
 			}
 		}
 		if end != 0 && end < when-slack {
@@ -169,9 +186,11 @@ func (t Tables) who(address string, port int32, protocol, at string, slackS int6
 		switch {
 		case h.started > when || end != 0 && end < when:
 			sure = "clock"
+		case h.started == 0 && h.present > when:
+			sure = "no start"
 		case h.ended == 0:
 			sure = "no end"
-		case h.started == 0:
+		case h.started == 0 && h.present == 0:
 			sure = "no start"
 		}
 		answer = append(answer, line("node", h.node, "netns", null(h.netns), "protocol", null(h.protocol), "src", h.src, "sport", null(h.sport), "dst", null(h.dst), "dport", null(h.dport), "started", null(h.started), "ended", null(end), "sure", sure))

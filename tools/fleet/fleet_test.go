@@ -91,6 +91,9 @@ func cases(t Tables) []asked {
 		"2026-11-30 02:10:00", "2026-11-30 03:30:00", "2026-11-30 04:00:01", "2026-11-30 12:00:00"} {
 		all = append(all, whoAt(t, plantedAddress, 40001, "", at, 2))
 	}
+	for _, at := range []string{"2026-11-30 05:30:00", "2026-11-30 06:30:00", "2026-11-30 07:30:00", "2026-11-30 09:00:00"} {
+		all = append(all, whoAt(t, plantedAddress, 40010, "", at, 2))
+	}
 	all = append(all, whoAt(t, plantedAddress, 40001, "udp", "2026-11-30 01:00:16", 0), whoAt(t, plantedAddress, 40001, "tcp", "2026-11-30 01:00:49", 0),
 		whoAt(t, plantedSixth, 5000, "", "2026-11-30 01:00:00", 0), whoAt(t, plantedAddress, 40063, "tcp", "2026-11-30 06:00:00", 2))
 	some := t.Log[len(t.Log)/3] // any connection that was not planted
@@ -100,12 +103,13 @@ func cases(t Tables) []asked {
 // What the slow answers find is what was planted: they could be wrong in the same way as the SQL.
 func TestPlanted(t *testing.T) {
 	all := small(1).tables()
-	who := func(at string, slack int64) (found []string) {
-		for _, r := range all.who(plantedAddress, 40001, "", at, slack) {
+	whoHad := func(port int32, at string, slack int64) (found []string) {
+		for _, r := range all.who(plantedAddress, port, "", at, slack) {
 			found = append(found, fmt.Sprintf("%v %v %v", r["node"], r["src"], r["sure"]))
 		}
 		return found
 	}
+	who := func(at string, slack int64) []string { return whoHad(40001, at, slack) }
 	for _, c := range []struct {
 		name string
 		got  []string
@@ -116,6 +120,8 @@ func TestPlanted(t *testing.T) {
 		{"by a wrong clock", who("2026-11-30 00:00:22", 2), []string{"edge-1 10.0.0.13 no start", "edge-1 10.0.0.7 clock"}},
 		{"by a clock that is further off", who("2026-11-30 00:00:23", 2), []string{"edge-1 10.0.0.13 no start"}},
 		{"without an end, until it was given again", who("2026-11-30 03:30:00", 0), []string{"edge-1 10.0.0.11 no end"}},
+		{"there before the log, not yet seen", whoHad(40010, "2026-11-30 05:30:00", 0), []string{"edge-1 10.0.0.21 no end", "edge-1 10.0.0.23 log", "edge-2 10.9.0.2 no end", "edge-1 10.0.0.20 no start", "edge-1 10.0.0.22 no start", "edge-1 10.0.0.20 no start"}},
+		{"there before the log", whoHad(40010, "2026-11-30 06:30:00", 0), []string{"edge-1 10.0.0.23 log", "edge-2 10.9.0.2 no end", "edge-1 10.0.0.20 log", "edge-1 10.0.0.22 no end", "edge-1 10.0.0.20 no start"}},
 		{"block", who("2026-11-30 12:00:00", 0), []string{"edge-1 10.0.0.12 no end", "edge-2 10.9.0.2 no end"}},
 		{"answered share fell", column(all.answered("2026-11-30 12:00:00", 7200, 0.05, 20), "address", "port", "nodes_fell"), []string{"203.0.113.80 443 3"}},
 		{"loses", column(all.losing(dayBegins, dayEnds)[:1], "node", "since", "now"), []string{"nat-001 2026-11-30 10:00:00.000000 yes"}},

@@ -22,7 +22,9 @@ type use struct {
 	address        string
 	port           int32
 	protocol       string
-	noStart        bool // the end does not know when it began
+	noStart        bool // the log does not know when it began
+	// present is when it was there, of one that was there when the log began.
+	present time.Duration
 }
 
 // planted is what happened at 203.0.113.9, where two nodes take turns.
@@ -43,6 +45,14 @@ var planted = []use{
 	{node: "edge-1", client: "10.0.0.12", server: "198.19.0.3", started: 4 * time.Hour, starts: 1, port: 40001},
 	// No start was logged.
 	{node: "edge-1", client: "10.0.0.13", server: "198.19.0.4", ended: 30 * time.Minute, ends: 1, port: 40001, noStart: true},
+	// Those that were there when the log began, at another port: one that ended, and another one with the same addresses; one that
+	// ended unseen, and who had the port after it; one of two runs of the log.
+	{node: "edge-1", client: "10.0.0.20", server: "198.19.0.5", present: 6 * time.Hour, ended: 7 * time.Hour, starts: 2, ends: 2, port: 40010, noStart: true},
+	{node: "edge-1", client: "10.0.0.20", server: "198.19.0.5", present: 8 * time.Hour, starts: 1, port: 40010, noStart: true},
+	{node: "edge-1", client: "10.0.0.21", server: "198.19.0.6", started: 5 * time.Hour, starts: 1, port: 40010},
+	{node: "edge-1", client: "10.0.0.22", server: "198.19.0.6", present: 6 * time.Hour, starts: 1, port: 40010, noStart: true},
+	{node: "edge-1", client: "10.0.0.23", server: "198.19.0.7", present: 5 * time.Hour, starts: 1, port: 40010, noStart: true},
+	{node: "edge-1", client: "10.0.0.23", server: "198.19.0.7", present: 6 * time.Hour, ended: 7 * time.Hour, starts: 1, ends: 1, port: 40010, noStart: true},
 	// Another namespace of the node has the same address.
 	{node: "edge-1", netns: "blue", client: "10.0.0.7", server: "198.19.0.1", started: time.Hour, ended: time.Hour + 3*time.Second, starts: 1, ends: 1, port: 40001},
 	{node: "edge-1", client: "10.0.0.7", server: "198.19.0.1", started: time.Hour, ended: time.Hour + time.Minute, starts: 1, ends: 1, port: 40001, protocol: "udp"},
@@ -78,7 +88,9 @@ func (f Fleet) Planted() (rows []table.NATLog) {
 				row.Ended = table.TimeOf(f.last().Add(u.ended))
 			}
 		}
-		row.Time = row.Started
+		if row.Time = row.Started; u.present > 0 {
+			row.Time = table.TimeOf(f.last().Add(u.present))
+		}
 		for range u.starts {
 			rows = append(rows, row)
 		}

@@ -17,6 +17,8 @@ CREATE TABLE IF NOT EXISTS nat_log (
   dport Nullable(Int32),
   server Nullable(String),
   server_port Nullable(Int32),
+  zone Nullable(Int32),
+  reply_zone Nullable(Int32),
   started Nullable(DateTime64(6, 'UTC')),
   ended Nullable(DateTime64(6, 'UTC'))
 )

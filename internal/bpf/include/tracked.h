@@ -5,6 +5,10 @@
 #include "skb.h"
 
 enum {
+	BPF_FIELD_EXISTS = 2, /* of __builtin_preserve_field_info */
+};
+
+enum {
 	NFCT_INFOMASK = 7, /* the packet's place in its connection; above is the entry */
 };
 
@@ -41,8 +45,14 @@ struct nf_conntrack_tuple_hash {
 	struct nf_conntrack_tuple tuple;
 } CO_RE;
 
+struct nf_conntrack_zone {
+	__u16 id;
+	__u8 dir; /* a bit for each direction that is in the zone */
+} CO_RE;
+
 struct nf_conn {
 	struct nf_conntrack_tuple_hash tuplehash[2];
+	struct nf_conntrack_zone zone; /* with CONFIG_NF_CONNTRACK_ZONES */
 	unsigned long status;
 	possible_net_t ct_net;
 } CO_RE;
@@ -58,4 +68,21 @@ struct sk_buff___tracked {
 static __always_inline bool is_hashed(struct nf_conn *ct)
 {
 	return (__u64)READ(ct, tuplehash[1].hnnode.pprev) >> 32;
+}
+
+/* read_zones has the zones of both directions, 0 for the default one
+ * (nf_ct_zone_id, include/net/netfilter/nf_conntrack_zones.h). */
+static __always_inline void read_zones(struct nf_conn *ct, __u16 *first, __u16 *answer)
+{
+	__u16 id = 0;
+	__u8 dir;
+
+	*first = *answer = 0;
+	if (__builtin_preserve_field_info(ct->zone, BPF_FIELD_EXISTS))
+		id = READ(ct, zone.id);
+	if (likely(!id))
+		return;
+	dir = READ(ct, zone.dir);
+	*first = dir & 1 ? id : 0;
+	*answer = dir & 2 ? id : 0;
 }

@@ -40,6 +40,9 @@ struct session {
 	__u8 protocol;
 	__u8 kind;
 	__u32 status;
+	__u16 zone;
+	__u16 reply_zone;
+	__u32 pad;
 };
 
 /* Makes bpf2go see the type. */
@@ -95,6 +98,8 @@ static __always_inline void emit(struct nf_conn *ct, __u8 kind, __u32 status, __
 	s->protocol = original.protonum;
 	s->kind = kind;
 	s->status = status;
+	read_zones(ct, &s->zone, &s->reply_zone);
+	s->pad = 0;
 	bpf_ringbuf_submit(s, bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_at ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 

@@ -220,7 +220,7 @@ func (t *Tracer) decode(s *sessionsSession, e *Event) {
 		e.Started = t.clock.Time(s.StartedNs)
 	}
 	e.Entry = conntrack.Entry{
-		Family: uint8(s.Family), Status: conntrack.Status(s.Status),
+		Family: uint8(s.Family), Status: conntrack.Status(s.Status), Zone: s.Zone, ReplyZone: s.ReplyZone,
 		Orig:  conntrack.Tuple{Src: bpf.Address(etherType, s.Src), Dst: bpf.Address(etherType, s.Dst), Proto: s.Protocol},
 		Reply: conntrack.Tuple{Src: bpf.Address(etherType, s.ReplySrc), Dst: bpf.Address(etherType, s.ReplyDst), Proto: s.Protocol},
 	}

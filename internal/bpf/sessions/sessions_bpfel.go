@@ -29,6 +29,9 @@ type sessionsSession struct {
 	Protocol   uint8
 	Kind       uint8
 	Status     uint32
+	Zone       uint16
+	ReplyZone  uint16
+	Pad        uint32
 }
 
 // Names of all BPF objects in the ELF.

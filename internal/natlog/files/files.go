@@ -251,8 +251,9 @@ func recordOf(row *table.NATLog) (r natlog.Record, ok bool) {
 	}
 	protocol, err := nat.ParseProtocol(row.Protocol)
 	r = natlog.Record{Kind: natlog.Kind(row.Event), Time: at(row.Time), Node: row.Node, Netns: row.Netns, Protocol: protocol,
-		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Server: end(row.Server, row.ServerPort), Started: at(row.Started), Ended: at(row.Ended)}
-	if r.NAT == r.Src { // the destination alone is translated
+		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Server: end(row.Server, row.ServerPort), Zone: uint16(row.Zone), ReplyZone: uint16(row.ReplyZone), Started: at(row.Started), Ended: at(row.Ended)}
+	r.Before = r.Kind == natlog.Start && !r.Started.Equal(r.Time) // also where it began before
+	if r.NAT == r.Src {                                           // the destination alone is translated
 		r.NAT = netip.AddrPort{}
 	}
 	return r, err == nil && r.IsSession() && r.Src.IsValid()

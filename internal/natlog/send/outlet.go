@@ -65,6 +65,8 @@ type Outlet struct {
 	queue []natlog.Record
 	// lost are records since the last one that says so, by reason.
 	lost map[string]uint64
+	// took is when the receiver, or the spool, took something last, or when there was nothing to take.
+	took time.Time
 	// all are those of the run.
 	all     Tally
 	closing bool
@@ -106,7 +108,7 @@ func NewOutlet(out Output, o Options) *Outlet {
 		o.retry = firstRetry
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Outlet{o: o, out: out, lost: map[string]uint64{}, more: make(chan struct{}, 1), spooled: make(chan struct{}, 1), cancel: cancel}
+	l := &Outlet{o: o, out: out, lost: map[string]uint64{}, took: time.Now(), more: make(chan struct{}, 1), spooled: make(chan struct{}, 1), cancel: cancel}
 	if o.Spool == nil {
 		l.running.Go(func() { l.deliverQueue(ctx) })
 		return l
@@ -128,6 +130,9 @@ func signal(c chan struct{}) {
 func (l *Outlet) Put(records []natlog.Record) {
 	l.mu.Lock()
 	l.all.Records += uint64(len(records))
+	if len(l.queue) == 0 { // it waits from now on
+		l.took = time.Now()
+	}
 	if len(l.queue)+len(l.lost) < l.o.queue { // said where they are missing
 		l.queue = l.confess(l.queue)
 	}
@@ -136,6 +141,17 @@ func (l *Outlet) Put(records []natlog.Record) {
 	l.drop(reasonQueue, uint64(len(records)-n))
 	l.mu.Unlock()
 	signal(l.more)
+}
+
+// roomPatience is how long a receiver that takes nothing is waited for.
+const roomPatience = 10 * time.Second
+
+// Room reports whether n more records find room in half of the queue, so that the other half is there for what happens
+// meanwhile; or that it is no use to wait, as nothing is taken.
+func (l *Outlet) Room(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue)+n <= l.o.queue/2 || time.Since(l.took) > roomPatience
 }
 
 // drop counts what is lost; the lock is held.
@@ -158,7 +174,9 @@ func (l *Outlet) take(batch []natlog.Record) (_ []natlog.Record, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	taken := l.confess(l.queue)
-	l.queue = batch[:0]
+	if l.queue = batch[:0]; l.o.Spool != nil {
+		l.took = time.Now()
+	}
 	return taken, l.closing && len(taken) == 0
 }
 
@@ -270,6 +288,9 @@ func (l *Outlet) deliver(ctx context.Context, batch []natlog.Record) (left []nat
 	for wait := l.o.retry; len(batch) > 0; {
 		n, err := l.out.Send(ctx, batch)
 		l.mu.Lock()
+		if n > 0 {
+			l.took = time.Now()
+		}
 		for i := range batch[:n] {
 			if batch[i].Kind != natlog.Lost {
 				l.all.Delivered++

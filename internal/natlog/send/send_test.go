@@ -10,10 +10,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -438,7 +441,7 @@ func TestKafka(t *testing.T) {
 
 func TestTablesComeBack(t *testing.T) {
 	dir, now := t.TempDir(), noon
-	out, err := NewTables(store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
+	out, err := NewTables(t.Context(), store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +569,7 @@ func TestTablesOnAFullDisk(t *testing.T) {
 		if err := os.WriteFile(rest, make([]byte, 60<<10), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := NewTables(store.Options{To: disk + "pq", Node: "gw", Version: "1"}, "6.1", time.Now)
+		out, err := NewTables(t.Context(), store.Options{To: disk + "pq", Node: "gw", Version: "1"}, "6.1", time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -599,17 +602,23 @@ func TestTablesOnAFullDisk(t *testing.T) {
 func TestTablesAreWrittenAgain(t *testing.T) {
 	dir, now := t.TempDir(), noon
 	to := filepath.Join(dir, "pq")
-	if err := os.WriteFile(to, nil, 0o600); err != nil { // not a directory
-		t.Fatal(err)
+	refuse := func() { // it is no directory any more
+		if err := os.WriteFile(to, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	newTables := func() *Tables {
-		out, err := NewTables(store.Options{To: to, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
+		out, err := NewTables(t.Context(), store.Options{To: to, Node: "gw", Version: "1"}, "6.1", func() time.Time { return now })
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	out := newTables()
+	refuse()
+	if out, err := NewTables(t.Context(), out.o, "6.1", time.Now); err == nil {
+		t.Errorf("%+v writes into a file", out.o)
+	}
 	if n, err := out.Send(t.Context(), records(0, 10)); n != 10 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -628,12 +637,11 @@ func TestTablesAreWrittenAgain(t *testing.T) {
 	}
 	spool := filepath.Join(dir, "spool")
 	for _, refused := range []bool{true, false} {
+		out := newTables()
 		if refused {
-			if err := os.WriteFile(to, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			refuse()
 		}
-		o := NewOutlet(newTables(), Options{Name: "x", Lost: lost, Spool: openSpool(t, spool, LeastSpool)})
+		o := NewOutlet(out, Options{Name: "x", Lost: lost, Spool: openSpool(t, spool, LeastSpool)})
 		if refused {
 			o.Put(records(0, 10))
 		}
@@ -685,26 +693,78 @@ func TestAFileOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A connection of which the destination alone is translated comes back as it was.
-func TestTablesOfDestination(t *testing.T) {
+// What a table has of records comes back as it was: of a connection of which the destination alone is translated, of those that were
+// there before, and of zones.
+func TestRowsComeBack(t *testing.T) {
 	dir := t.TempDir()
-	out, err := NewTables(store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return noon })
+	out, err := NewTables(t.Context(), store.Options{To: dir, Node: "gw", Version: "1"}, "6.1", func() time.Time { return noon })
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := natlog.Record{Kind: natlog.Start, Time: noon, Node: "gw", Protocol: 6, Started: noon,
+	one := natlog.Record{Kind: natlog.Start, Time: noon, Node: "gw", Protocol: 6, Started: noon,
 		Src: netip.MustParseAddrPort("198.18.0.2:40000"), Dst: netip.MustParseAddrPort("203.0.113.80:443"), Server: netip.MustParseAddrPort("10.0.0.9:8443")}
-	if _, err := out.Send(t.Context(), []natlog.Record{want}); err != nil {
+	want := []natlog.Record{one, one, one, one}
+	want[1].Before, want[1].Started = true, time.Time{}
+	want[2].Before, want[2].Started = true, noon.Add(-time.Hour)
+	want[3].Zone, want[3].ReplyZone = 65535, 7
+	alive := natlog.Record{Kind: natlog.Alive, Time: noon, Node: "gw"}
+	if _, err := out.Send(t.Context(), append(want[:4:4], alive)); err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var got []natlog.Record
-	if _, err := files.Read(t.Context(), dir, want.Src.Addr(), func(r *natlog.Record) { got = append(got, *r) }); err != nil {
+	if _, err := files.Read(t.Context(), dir, one.Src.Addr(), func(r *natlog.Record) { got = append(got, *r) }); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0] != want {
+	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	if n := out.Omitted(); n != 1 {
+		t.Errorf("%d records without a row", n)
+	}
+}
+
+// A bucket that there is not ends it at once; a store that is away does not.
+func TestTablesToNoBucket(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	o := store.Options{To: "s3://nat/tables", Node: "gw", Version: "1", S3: store.S3{Endpoint: server.URL, AccessKey: "k", SecretKey: "s"}}
+	if _, err := NewTables(t.Context(), o, "6.1", time.Now); err == nil || !strings.Contains(err.Error(), "bucket nat does not exist") {
+		t.Error(err)
+	}
+	o.S3.Endpoint, o.S3.Patience = "http://127.0.0.1:1", 50*time.Millisecond
+	if _, err := NewTables(t.Context(), o, "6.1", time.Now); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRoomIsAwaited: there is room for what can wait until half of the queue is full, and again when the receiver takes something, or
+// takes nothing for long.
+func TestRoomIsAwaited(t *testing.T) {
+	r := &receiver{refuse: true}
+	o := NewOutlet(r, Options{Name: "x", Lost: lost, queue: 100, retry: time.Millisecond})
+	defer o.Close(0)
+	if !o.Room(50) || o.Room(51) {
+		t.Error("half of the queue is not what there is room for")
+	}
+	for i := 0; o.Room(10); i++ { // some of it is with the receiver
+		o.Put(records(i, i+1))
+	}
+	o.mu.Lock()
+	took := o.took
+	o.took = took.Add(-2 * roomPatience)
+	o.mu.Unlock()
+	if !o.Room(10) {
+		t.Error("a receiver that takes nothing is waited for")
+	}
+	o.mu.Lock()
+	o.took = time.Now()
+	o.mu.Unlock()
+	if o.Room(10) {
+		t.Error("there is room, with more than half of the queue full")
+	}
+	r.set(false)
+	testutil.Eventually(t, "room", func() bool { return o.Room(10) })
 }

@@ -32,8 +32,8 @@ const (
 	tablesRows  = 1 << 18
 )
 
-// NewTables writes to a directory or a store that speaks S3.
-func NewTables(o store.Options, kernel string, now func() time.Time) (*Tables, error) {
+// NewTables writes to a directory or a store that speaks S3. It fails where nothing can ever be written there.
+func NewTables(ctx context.Context, o store.Options, kernel string, now func() time.Time) (*Tables, error) {
 	if kind, err := store.KindOf(o.To); err != nil || kind == store.ToFile {
 		return nil, fmt.Errorf("tables go to a directory or to s3://BUCKET/PREFIX, not to %s: a log has no end", o.To)
 	}
@@ -41,6 +41,10 @@ func NewTables(o store.Options, kernel string, now func() time.Time) (*Tables, e
 		return nil, fmt.Errorf("node %q: %w", o.Node, err)
 	}
 	o.Stdout = io.Discard
+	o.Now = now()
+	if err := store.Check(ctx, o); err != nil {
+		return nil, err
+	}
 	return &Tables{o: o, kernel: kernel, now: now}, nil
 }
 
@@ -69,7 +73,7 @@ func (t *Tables) Send(ctx context.Context, records []natlog.Record) (int, error)
 	return len(records), nil
 }
 
-// hasRow reports whether the table has a row for a record: not for what was lost and for begin and stop.
+// hasRow reports whether the table has a row for a record: not for what was lost and what is about the log itself.
 func hasRow(r *natlog.Record) bool { return r.IsSession() }
 
 // Kept are the records that are taken and in no file yet.
@@ -113,7 +117,7 @@ func (t *Tables) row(r *natlog.Record) table.NATLog {
 	}
 	row := table.NATLog{Head: table.Head{Node: t.o.Node, Kernel: t.kernel, Netns: r.Netns, Time: table.TimeOf(r.Time)},
 		Event: string(r.Kind), Protocol: nat.ProtocolName(r.Protocol), Src: r.Src.Addr().String(), Sport: int32(r.Src.Port()),
-		NATAddress: given.Addr().String(), NATPort: int32(given.Port()), NATPortLast: int32(given.Port()),
+		NATAddress: given.Addr().String(), NATPort: int32(given.Port()), NATPortLast: int32(given.Port()), Zone: int32(r.Zone), ReplyZone: int32(r.ReplyZone),
 		Dst: r.Dst.Addr().String(), Dport: int32(r.Dst.Port()), Started: table.TimeOf(r.Started), Ended: table.TimeOf(r.Ended)}
 	if r.Server.IsValid() {
 		row.Server, row.ServerPort = r.Server.Addr().String(), int32(r.Server.Port())

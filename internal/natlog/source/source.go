@@ -6,6 +6,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/bpf/sessions"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/netns"
 )
@@ -33,6 +36,11 @@ type Options struct {
 	Way   Way
 	// EndsAlone leaves out the starts; each end has the time of its start, where it is known.
 	EndsAlone bool
+	// NoPresent leaves out the starts of what is there at the beginning, as EndsAlone does.
+	NoPresent bool
+	// Room reports whether there is room for n more records that can wait: those of what is there at the beginning, and all of Table.
+	// Until there is, none is handed on. Nil: there always is.
+	Room func(n int) bool
 	// Every is the time between two readings of the table; they take more where they would cost more than Share of a CPU.
 	Every time.Duration
 	Share float64
@@ -40,7 +48,15 @@ type Options struct {
 	Connections int
 	// Note is told what changes about what is missed.
 	Note func(string)
+	// alive is the time without a record after which one says that the log is written; 0 for aliveEvery.
+	alive time.Duration
 }
+
+// aliveEvery is how long a log says nothing at most, where nothing is read more seldom.
+const aliveEvery = time.Minute
+
+// translated are the entries that concern a log.
+var translated = &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
 
 // noteStep notes that the clock was set.
 func (o *Options) noteStep(step time.Duration) {
@@ -77,10 +93,39 @@ func Open(o Options) (s Source, why error, err error) {
 	return s, why, nil
 }
 
+// writer hands records on, and says that the log is written where there are none.
+type writer struct {
+	put   func([]natlog.Record)
+	every time.Duration
+	// last is when there was a record.
+	last time.Time
+}
+
+func newWriter(o *Options) writer { return writer{every: cmp.Or(o.alive, aliveEvery)} }
+
+func (w *writer) hand(records []natlog.Record) {
+	if len(records) > 0 {
+		w.put(records)
+		w.last = time.Now()
+	}
+}
+
+// alive says until when the log is complete, where there was no record for a while.
+func (w *writer) alive(until time.Time) {
+	if until.Sub(w.last) >= w.every {
+		w.hand([]natlog.Record{{Kind: natlog.Alive, Time: until}})
+	}
+}
+
 // trace is Trace.
 type trace struct {
-	tracer *sessions.Tracer
-	o      Options
+	writer
+	tracer  *sessions.Tracer
+	o       Options
+	records []natlog.Record
+	// began is when Run did: the tracepoints were attached by then.
+	began   time.Time
+	present present
 }
 
 // batch is how many records are handed on at once, readEvery how long the first of them waits at most.
@@ -94,7 +139,13 @@ func openTrace(o Options) (*trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &trace{t, o}, nil
+	if !o.EndsAlone && !o.NoPresent {
+		// That the table may be read shows now rather than when the log has begun.
+		if _, err := dump.Count(o.Netns); err != nil {
+			return nil, errors.Join(fmt.Errorf("read what is there when the log begins: %w", err), t.Close())
+		}
+	}
+	return &trace{writer: newWriter(&o), tracer: t, o: o}, nil
 }
 
 func (*trace) About() string {
@@ -107,41 +158,59 @@ func (t *trace) Close() error { return t.tracer.Close() }
 const reasonRing = "natkit was too slow for the kernel's ring of events"
 
 func (t *trace) Run(ctx context.Context, put func([]natlog.Record)) error {
-	var records []natlog.Record
-	each := func(e *sessions.Event) {
-		if r := recordOf(e); r.IsTranslated() {
-			records = append(records, r)
-		}
-		if len(records) >= batch {
-			put(records)
-			records = records[:0]
+	t.put, t.began = put, time.Now()
+	t.last = t.began
+	if !t.o.EndsAlone && !t.o.NoPresent {
+		if err := t.readPresent(ctx); err != nil {
+			return err
 		}
 	}
 	for last := false; !last; {
 		last = ctx.Err() != nil // then what is there is still read
-		step, err := t.tracer.FollowClock()
-		if err != nil {
-			return err
-		}
-		t.o.noteStep(step)
 		until := time.Now()
 		if !last {
 			until = until.Add(readEvery)
 		}
-		lost, err := t.tracer.Read(until, each)
-		if err != nil {
+		if err := t.follow(until); err != nil {
 			return err
-		}
-		if n := lost.Starts + lost.Ends; n > 0 {
-			records = append(records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: n,
-				Reason: fmt.Sprintf("%s: %d starts, %d ends", reasonRing, lost.Starts, lost.Ends)})
-		}
-		if len(records) > 0 {
-			put(records)
-			records = records[:0]
 		}
 	}
 	return nil
+}
+
+// follow hands on the events that are there, and those that come until a time.
+func (t *trace) follow(until time.Time) error {
+	step, err := t.tracer.FollowClock()
+	if err != nil {
+		return err
+	}
+	t.o.noteStep(step)
+	complete := time.Now()
+	lost, err := t.tracer.Read(until, t.take)
+	if err != nil {
+		return err
+	}
+	if n := lost.Starts + lost.Ends; n > 0 {
+		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: n,
+			Reason: fmt.Sprintf("%s: %d starts, %d ends", reasonRing, lost.Starts, lost.Ends)})
+	}
+	t.flush()
+	t.alive(complete)
+	return nil
+}
+
+func (t *trace) take(e *sessions.Event) {
+	if r := recordOf(e); r.IsTranslated() && !t.present.settle(&r) {
+		t.records = append(t.records, r)
+	}
+	if len(t.records) >= batch {
+		t.flush()
+	}
+}
+
+func (t *trace) flush() {
+	t.hand(t.records)
+	t.records = t.records[:0]
 }
 
 func recordOf(e *sessions.Event) natlog.Record {

@@ -30,6 +30,7 @@ const (
 
 // table is Table. It follows the entries that are translated from one reading to the next.
 type table struct {
+	writer
 	o    Options
 	seed maphash.Seed
 	// live are the entries of the last reading, by a hash of what tells them apart.
@@ -70,7 +71,7 @@ func openTableBy(clock func() (time.Time, error), o Options) (*table, error) {
 	if o.Connections <= 0 {
 		o.Connections = mostFollowed
 	}
-	t := &table{o: o, seed: maphash.MakeSeed(), live: map[uint64]followed{}, shortest: shortestTimeout(o.Netns)}
+	t := &table{writer: newWriter(&o), o: o, seed: maphash.MakeSeed(), live: map[uint64]followed{}, shortest: shortestTimeout(o.Netns)}
 	if t.o.Note == nil {
 		t.o.Note = func(string) {}
 	}
@@ -78,11 +79,10 @@ func openTableBy(clock func() (time.Time, error), o Options) (*table, error) {
 	if t.clock, err = bpf.NewClock(clock); err != nil {
 		return nil, err
 	}
-	// The first reading is what is there already: no start, as nothing is known of when it was.
+	// The first reading is what is there already, of which it is not known when it began.
 	if err := t.read(context.Background(), time.Now()); err != nil {
 		return nil, err
 	}
-	t.records = t.records[:0]
 	return t, nil
 }
 
@@ -94,16 +94,25 @@ func (t *table) About() string {
 func (*table) Close() error { return nil }
 
 func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
+	t.put = put
+	t.hand(t.records) // of what is there some is not followed
+	t.last = time.Now()
+	if !t.o.EndsAlone && !t.o.NoPresent {
+		if err := t.present(ctx, t.last); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
 	wait := t.o.Every
 	for {
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return t.last(put)
+			_, err := t.once(context.Background())
+			return err
 		case <-timer.C:
 		}
-		cost, err := t.once(ctx, put)
+		cost, err := t.once(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -117,23 +126,20 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 	}
 }
 
-// last reads once more.
-func (t *table) last(put func([]natlog.Record)) error {
-	_, err := t.once(context.Background(), put)
-	return err
-}
-
 // once reads the table, hands on the differences, and returns what that cost.
-func (t *table) once(ctx context.Context, put func([]natlog.Record)) (time.Duration, error) {
+func (t *table) once(ctx context.Context) (time.Duration, error) {
 	began := cpuTime()
 	if err := t.read(ctx, time.Now()); err != nil {
 		return 0, err
 	}
 	for len(t.records) > 0 {
 		n := min(len(t.records), batch)
-		put(t.records[:n])
+		// Differences can wait for slow outputs: what happens meanwhile is in the next reading. An end of ctx is seen by Run.
+		_ = t.o.await(ctx, n, sleep)
+		t.hand(t.records[:n])
 		t.records = t.records[n:]
 	}
+	t.alive(t.before)
 	return cpuTime() - began, nil
 }
 
@@ -151,8 +157,7 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	}
 	t.set += step
 	t.o.noteStep(step)
-	filter := &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
-	result, err := dump.Each(ctx, t.o.Netns, filter, func(e *conntrack.Entry) error {
+	result, err := dump.Each(ctx, t.o.Netns, translated, func(e *conntrack.Entry) error {
 		t.see(e, now, within)
 		return nil
 	})

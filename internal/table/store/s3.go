@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,11 +54,11 @@ type bucket struct {
 func openBucket(ctx context.Context, to string, o S3) (*bucket, error) {
 	name, prefix, _ := strings.Cut(strings.TrimPrefix(to, "s3://"), "/")
 	if o.AccessKey == "" || o.SecretKey == "" {
-		return nil, errors.New("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+		return nil, settings{errors.New("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")}
 	}
 	endpoint, err := endpointOf(o)
 	if err != nil {
-		return nil, err
+		return nil, settings{err}
 	}
 	b := &bucket{name: name, prefix: strings.Trim(prefix, "/"), endpoint: endpoint.Host, patience: cmp.Or(o.Patience, usualPatience), ctx: ctx}
 	if o.Region == "" && o.Endpoint != "" {
@@ -99,14 +100,49 @@ func (b *bucket) check() error {
 	return b.request(func(ctx context.Context) error {
 		there, err := b.client.BucketExists(ctx, b.name)
 		switch code := minio.ToErrorResponse(err).StatusCode; {
-		case err != nil && (code == http.StatusForbidden || code == http.StatusBadRequest): // the answer to an upload has a reason
-			return nil
-		case err == nil && !there:
+		case err != nil && (code == http.StatusForbidden || code == http.StatusBadRequest):
+			return b.reason(ctx)
+		case err == nil && !there: // some stores say so of a key that they do not know
+			if err := b.reason(ctx); err != nil {
+				return err
+			}
 			return minio.ErrorResponse{Code: minio.NoSuchBucket, StatusCode: http.StatusNotFound}
 		}
 		return err
 	})
 }
+
+// reason asks for what the answer without a body did not say, and returns an error where no request will be accepted. A
+// refusal to list the bucket is none.
+func (b *bucket) reason(ctx context.Context) error {
+	_, err := b.client.ListObjectsV2(b.name, b.prefix, "", "", "", 1)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !isFinal(minio.ToErrorResponse(err).Code) {
+		return nil // the answer to an upload has a reason
+	}
+	return err
+}
+
+// isFinal reports whether an answer of the store means that its configuration, or natkit's, has to be changed.
+func isFinal(code string) bool {
+	return code == minio.NoSuchBucket || slices.Contains(notAccepted, code) || slices.Contains(elsewhere, code)
+}
+
+// notAccepted are the store's words for credentials that are none of its, elsewhere those for a bucket of another region.
+var (
+	notAccepted = []string{"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "InvalidAccessKeyID", "XAdminUserNotFound"}
+	elsewhere   = []string{"AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException", "301 Moved Permanently", "TemporaryRedirect"}
+)
+
+// ErrSettings is in errors that no other attempt will change: the bucket, its region or the credentials are wrong.
+var ErrSettings = errors.New("settings")
+
+// settings is such an error.
+type settings struct{ error }
+
+func (settings) Is(target error) bool { return target == ErrSettings }
 
 // request bounds the time of a request and explains its error.
 func (b *bucket) request(send func(context.Context) error) error {
@@ -127,16 +163,24 @@ func (b *bucket) request(send func(context.Context) error) error {
 // explained is an error with what to do about it.
 func (b *bucket) explained(err error) error {
 	answer := minio.ToErrorResponse(err)
-	switch answer.Code {
-	case minio.NoSuchBucket:
+	err = b.inWords(answer, err)
+	if isFinal(answer.Code) {
+		return settings{err}
+	}
+	return err
+}
+
+func (b *bucket) inWords(answer minio.ErrorResponse, err error) error {
+	switch code := answer.Code; {
+	case code == minio.NoSuchBucket:
 		return fmt.Errorf("bucket %s does not exist on %s; make it, or give another one", b.name, b.endpoint)
-	case minio.AccessDenied, "AllAccessDisabled", "AccountProblem":
+	case slices.Contains([]string{minio.AccessDenied, "AllAccessDisabled", "AccountProblem"}, code):
 		return fmt.Errorf("%s refuses to write into bucket %s (%s): the credentials need s3:PutObject and s3:AbortMultipartUpload there", b.endpoint, b.name, answer.Code)
-	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "InvalidAccessKeyID":
+	case slices.Contains(notAccepted, code):
 		return fmt.Errorf("%s does not accept the credentials (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN", b.endpoint, answer.Code)
-	case "AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException", "301 Moved Permanently", "TemporaryRedirect":
+	case slices.Contains(elsewhere, code):
 		return fmt.Errorf("bucket %s is in another region than the request was for (%s)%s: set AWS_REGION", b.name, answer.Code, regionOf(answer))
-	case "RequestTimeTooSkewed":
+	case code == "RequestTimeTooSkewed":
 		return fmt.Errorf("%s refuses requests of this host's time (%s): set its clock", b.endpoint, answer.Code)
 	}
 	var off *net.OpError

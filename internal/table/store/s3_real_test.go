@@ -101,6 +101,20 @@ func incompressible(t *testing.T, s *Store, n int) {
 	}
 }
 
+// A real server says at once that there is no such bucket, or that the credentials are not its own.
+func TestRealS3Check(t *testing.T) {
+	endpoint := realS3(t)
+	check := func(bucket, key, secret string) error {
+		return Check(t.Context(), Options{To: "s3://" + bucket + "/tables", Node: "gw-1", Now: noon, S3: S3{Endpoint: endpoint, AccessKey: key, SecretKey: secret}})
+	}
+	if err := check("nat", testKey, testSecret); err != nil {
+		t.Error(err)
+	}
+	checkLine(t, check("other", testKey, testSecret), "bucket other does not exist")
+	checkLine(t, check("nat", "AKIDOTHER", testSecret), "does not accept the credentials")
+	checkLine(t, check("nat", testKey, "another"), "does not accept the credentials")
+}
+
 // A real server has what was committed, in one part or in several, and nothing of what was not.
 func TestRealS3(t *testing.T) {
 	endpoint := realS3(t)

@@ -60,9 +60,9 @@ func TestS3Refuses(t *testing.T) {
 		want                  []string
 		most                  int64
 	}{
-		{"bucket missing", "404", "", "NoSuchBucket", "", []string{"bucket nat does not exist", "make it"}, 1},
+		{"bucket missing", "404", "404", "NoSuchBucket", "", []string{"bucket nat does not exist", "make it"}, 2},
 		{"bucket removed meanwhile", "200", "404", "NoSuchBucket", "", []string{"bucket nat does not exist"}, 2},
-		{"may not write", "403", "403", "AccessDenied", "", []string{"refuses to write into bucket nat", "s3:PutObject"}, 2},
+		{"may not write", "403", "403", "AccessDenied", "", []string{"refuses to write into bucket nat", "s3:PutObject"}, 3},
 		{"wrong key", "403", "403", "InvalidAccessKeyId", "", []string{"does not accept the credentials", "AWS_ACCESS_KEY_ID"}, 2},
 		{"wrong secret", "403", "403", "SignatureDoesNotMatch", "", []string{"does not accept the credentials"}, 2},
 		{"wrong region", "200", "400", "AuthorizationHeaderMalformed", "<Region>eu-north-1</Region>", []string{"another region", `"eu-north-1"`, "AWS_REGION"}, 3},
@@ -90,6 +90,63 @@ func TestS3Refuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Check ends where no file can ever be written, and nowhere else: with one request, or two where the first answer has no reason.
+func TestS3Check(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// head and get are the statuses of the answers, code is in that to get.
+		head, get int
+		code      string
+		want      []string
+		requests  int64
+	}{
+		{"there", 200, 0, "", nil, 1},
+		{"bucket missing", 404, 404, "NoSuchBucket", []string{"bucket nat does not exist", "make it"}, 2},
+		{"bucket missing, it seems", 404, 404, "InvalidAccessKeyId", []string{"does not accept the credentials"}, 2},
+		{"wrong key", 403, 403, "InvalidAccessKeyId", []string{"does not accept the credentials (InvalidAccessKeyId)", "AWS_ACCESS_KEY_ID"}, 2},
+		{"wrong secret", 403, 403, "SignatureDoesNotMatch", []string{"does not accept the credentials"}, 2},
+		{"odd token", 400, 400, "InvalidToken", []string{"does not accept the credentials"}, 2},
+		{"may not list", 403, 403, "AccessDenied", nil, 2},
+		{"clock", 403, 403, "RequestTimeTooSkewed", nil, 2},
+		{"may list alone", 403, 200, "", nil, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var requests atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				switch {
+				case r.Method == http.MethodHead:
+					w.WriteHeader(c.head)
+				case r.Method == http.MethodGet && c.get == 200:
+					fmt.Fprint(w, `<?xml version="1.0"?><ListBucketResult></ListBucketResult>`)
+				case r.Method == http.MethodGet:
+					refusal(w, r, c.get, c.code, "")
+				default:
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+			}))
+			defer server.Close()
+			err := Check(t.Context(), Options{To: "s3://nat/tables", Node: "gw-1", Version: "1.2.3", Now: noon,
+				S3: S3{Endpoint: server.URL, AccessKey: testKey, SecretKey: testSecret, SessionToken: testToken}})
+			if len(c.want) > 0 {
+				checkLine(t, err, c.want...)
+			} else if err != nil {
+				t.Error(err)
+			}
+			if n := requests.Load(); n != c.requests {
+				t.Errorf("%d requests, want %d", n, c.requests)
+			}
+		})
+	}
+	// One that is away may come back; what is wrong on this host will not.
+	away := Options{To: "s3://nat/tables", Node: "gw-1", Now: noon, S3: S3{Endpoint: "http://127.0.0.1:1", AccessKey: testKey, SecretKey: testSecret, Patience: 50 * time.Millisecond}}
+	if err := Check(t.Context(), away); err != nil {
+		t.Error(err)
+	}
+	away.S3.SecretKey = ""
+	checkLine(t, Check(t.Context(), away), "there are no credentials")
 }
 
 // checkLine checks an error.
@@ -201,7 +258,7 @@ func TestS3Parts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := s.begin(table.Findings, "2026-11-30")
+		f, err := s.begin(table.Findings, "2026-11-30", "gw-1")
 		if err != nil {
 			t.Fatal(err)
 		}

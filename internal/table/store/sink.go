@@ -14,8 +14,8 @@ const (
 	batches   = 2
 )
 
-// mostDays are written at the same time; rows come about in the order of time, and a day that comes again gets another
-// file.
+// mostDays are written at the same time, of whichever nodes; rows come about in the order of time, and a day that comes again
+// gets another file.
 const mostDays = 3
 
 // Sink takes the rows of one table. Rows are encoded by a goroutine of its own while others are made.
@@ -32,10 +32,10 @@ type Sink[T table.Row] struct {
 	stopped atomic.Bool
 }
 
-// dayFile is the file of one day.
+// dayFile is the file of one day of one node.
 type dayFile[T table.Row] struct {
-	day string
-	to  *reporting
+	day, node string
+	to        *reporting
 	*table.Writer[T]
 }
 
@@ -134,7 +134,7 @@ func (k *Sink[T]) run() error {
 		}
 		for rest := batch; len(rest) > 0; {
 			n := sameDay(rest)
-			w, err := k.day(rest[0].When().Day())
+			w, err := k.day(rest[0].When().Day(), rest[0].Where())
 			if err == nil {
 				err = w.write(rest[:n])
 			}
@@ -153,7 +153,7 @@ func (k *Sink[T]) run() error {
 		return errStopped
 	}
 	if len(k.days) == 0 && k.store.place.single() { // a file without rows has the columns
-		if _, err := k.day(table.TimeOf(k.store.opt.Now).Day()); err != nil {
+		if _, err := k.day(table.TimeOf(k.store.opt.Now).Day(), ""); err != nil {
 			return err
 		}
 	}
@@ -165,24 +165,24 @@ func (k *Sink[T]) run() error {
 	return nil
 }
 
-// sameDay is how many rows at the beginning are of one day.
+// sameDay is how many rows at the beginning are of one day of one node.
 func sameDay[T table.Row](rows []T) int {
-	first := rows[0].When().Days()
+	first, node := rows[0].When().Days(), rows[0].Where()
 	for i := range rows {
-		if rows[i].When().Days() != first {
+		if rows[i].When().Days() != first || rows[i].Where() != node {
 			return i
 		}
 	}
 	return len(rows)
 }
 
-// day is the writer of a day.
-func (k *Sink[T]) day(day string) (*dayFile[T], error) {
+// day is the writer of a day of a node.
+func (k *Sink[T]) day(day, node string) (*dayFile[T], error) {
 	if k.store.place.single() && len(k.days) > 0 { // all days are in it
 		return k.days[0], nil
 	}
 	for _, d := range k.days {
-		if d.day == day {
+		if d.day == day && d.node == node {
 			return d, nil
 		}
 	}
@@ -192,12 +192,12 @@ func (k *Sink[T]) day(day string) (*dayFile[T], error) {
 		}
 		k.days = k.days[1:]
 	}
-	f, err := k.store.begin(table.Name[T](), day)
+	f, err := k.store.begin(table.Name[T](), day, node)
 	if err != nil {
 		return nil, err
 	}
 	to := &reporting{file: f}
-	d := &dayFile[T]{day, to, table.NewWriter[T](to, k.store.opt.Version)}
+	d := &dayFile[T]{day, node, to, table.NewWriter[T](to, k.store.opt.Version)}
 	k.days = append(k.days, d)
 	return d, nil
 }

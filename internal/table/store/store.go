@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -19,7 +21,7 @@ import (
 type Options struct {
 	// To is a directory, a file (*.parquet, or - for Stdout), or s3://BUCKET/PREFIX.
 	To string
-	// Node is the partition.
+	// Node is the partition of rows that name none.
 	Node string
 	// Version is that of natkit.
 	Version string
@@ -90,6 +92,24 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
+// checkPatience is how long a store may take to say that it is none.
+const checkPatience = 5 * time.Second
+
+// Check is for who writes much later: it fails where nothing can ever be written there, such as in a bucket that there is not
+// or with credentials that are not accepted. A store that is away may be back by then, a disk that is full have room.
+func Check(ctx context.Context, o Options) error {
+	o.S3.Patience = min(cmp.Or(o.S3.Patience, usualPatience), checkPatience)
+	s, err := Open(ctx, o)
+	if err == nil {
+		s.Abort()
+		return nil
+	}
+	if kind, _ := KindOf(o.To); kind == ToS3 && !errors.Is(err, ErrSettings) || errors.Is(err, syscall.ENOSPC) {
+		return ctx.Err()
+	}
+	return err
+}
+
 // Kind is a kind of places.
 type Kind int
 
@@ -134,8 +154,8 @@ func CheckNode(node string) error {
 }
 
 // part is the path of the next file of a table.
-func (s *Store) part(name, day string) string {
-	return path.Join(name, "day="+day, "node="+s.opt.Node, fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
+func (s *Store) part(name, day, node string) string {
+	return path.Join(name, "day="+day, "node="+cmp.Or(node, s.opt.Node), fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
 }
 
 // Commit makes all files visible. Where it fails, as few as possible are: none, unless the last step of one failed.
@@ -179,14 +199,14 @@ func (s *Store) Rows() map[string]int64 { return s.rows }
 func (s *Store) failed(err error) error { return fmt.Errorf("write tables to %s: %w", s.opt.To, err) }
 
 // begin makes a file.
-func (s *Store) begin(name, day string) (file, error) {
+func (s *Store) begin(name, day, node string) (file, error) {
 	s.mutex.Lock() // of sinks, which have a goroutine each
 	defer s.mutex.Unlock()
 	if s.place.single() && len(s.files) > 0 {
 		return nil, errors.New("it is one file, and there are several tables: give a directory")
 	}
 	s.parts++
-	f, err := s.place.begin(s.part(name, day))
+	f, err := s.place.begin(s.part(name, day, node))
 	if err != nil {
 		return nil, err
 	}

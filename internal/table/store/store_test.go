@@ -67,13 +67,13 @@ func files(t *testing.T, dir string) (names []string) {
 
 var run = regexp.MustCompile(`part-20261130T120000Z-[0-9a-f]{8}-`)
 
-// Each day has its partition, and rows are visible after Commit alone.
+// Each day of each node has its partition, and rows are visible after Commit alone.
 func TestPartitions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s := open(t, dir)
 	rows := findings(40, time.Hour)
 	add(t, s, rows)
-	add(t, s, []table.Sample{{Head: table.Head{Node: "gw-1", Time: table.TimeOf(noon)}}})
+	add(t, s, []table.Sample{{Head: table.Head{Node: "gw-1", Time: table.TimeOf(noon)}}, {Head: table.Head{Node: "gw-2", Time: table.TimeOf(noon)}}})
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,13 +96,13 @@ func TestPartitions(t *testing.T) {
 		names[i] = regexp.MustCompile(`part-\d+`).ReplaceAllString(names[i], "part")
 	}
 	if d := cmp.Diff([]string{"findings/day=2026-11-30/node=gw-1/part.parquet", "findings/day=2026-12-01/node=gw-1/part.parquet",
-		"findings/day=2026-12-02/node=gw-1/part.parquet", "samples/day=2026-11-30/node=gw-1/part.parquet"}, names); d != "" {
+		"findings/day=2026-12-02/node=gw-1/part.parquet", "samples/day=2026-11-30/node=gw-1/part.parquet", "samples/day=2026-11-30/node=gw-2/part.parquet"}, names); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(rows, back); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(map[string]int64{table.Findings: 40, table.Samples: 1}, s.Rows()); d != "" {
+	if d := cmp.Diff(map[string]int64{table.Findings: 40, table.Samples: 2}, s.Rows()); d != "" {
 		t.Error(d)
 	}
 }

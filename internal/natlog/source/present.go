@@ -1,0 +1,187 @@
+//go:build linux
+
+package source
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/natlog"
+)
+
+// present are the connections that are there when Trace begins. They are read while it follows those that begin and end, so
+// that each has one start and one end in the log, whatever happens meanwhile.
+type present struct {
+	seed maphash.Seed
+	// seen are those of which the log has a start or an end since the tracepoints were attached, while the table is read; nil
+	// after that.
+	seen map[uint64]struct{}
+	// before are those of the log whose next packet looks like a first one to the tracepoint, as they are not assured, and
+	// those whose start is known: when each began, in nanoseconds since 1970, 0 where that is not known.
+	before map[uint64]int64
+	// most bounds both.
+	most int
+	// left are connections for which there was no room.
+	left uint64
+}
+
+// mostPresent bounds what is remembered to some 150 MB.
+const mostPresent = 1 << 22
+
+// Reasons of lost records.
+const (
+	reasonPresent = "connections that were there when the log began, for which there was no room"
+	reasonResized = "the connection table was resized again and again while what was there when the log began was read"
+)
+
+func (p *present) key(r *natlog.Record) uint64 { return maphash.Comparable(p.seed, r.Connection()) }
+
+// settle puts right what the tracepoints say of a connection that was there before, and reports whether that is another
+// start of one that has its start.
+func (p *present) settle(r *natlog.Record) (again bool) {
+	if p.seen == nil && len(p.before) == 0 {
+		return false
+	}
+	key := p.key(r)
+	if p.seen != nil && len(p.seen) < p.most {
+		p.seen[key] = struct{}{}
+	}
+	since, known := p.before[key]
+	if !known || r.Kind == natlog.Start {
+		return known
+	}
+	delete(p.before, key)
+	if r.Started = (time.Time{}); since != 0 {
+		r.Started = time.Unix(0, since)
+	}
+	return false
+}
+
+// add reports whether the log lacks the start of a connection of the table.
+func (p *present) add(r *natlog.Record, assured bool) bool {
+	key := p.key(r)
+	if _, seen := p.seen[key]; seen {
+		return false
+	}
+	if len(p.seen) >= p.most || len(p.before) >= p.most {
+		p.left++
+		return false
+	}
+	p.seen[key] = struct{}{}
+	if since := r.Started; !since.IsZero() {
+		p.before[key] = since.UnixNano()
+	} else if !assured {
+		p.before[key] = 0
+	}
+	return true
+}
+
+// readPresent hands on the starts of what is there, and follows what begins and ends meanwhile.
+func (t *trace) readPresent(ctx context.Context) error {
+	p := &t.present
+	p.seed, p.seen, p.before = maphash.MakeSeed(), map[uint64]struct{}{}, map[uint64]int64{}
+	if p.most == 0 {
+		p.most = mostPresent
+	}
+	var waiting []natlog.Record
+	var assured []bool
+	hand := func() error {
+		// Whose first packet has left by now is one of the events: the tracepoint is behind the place that makes an entry.
+		err := t.follow(time.Now())
+		if err == nil {
+			err = t.o.await(ctx, len(waiting), t.follow)
+		}
+		for i := range waiting {
+			if p.add(&waiting[i], assured[i]) {
+				t.records = append(t.records, waiting[i])
+			}
+		}
+		waiting, assured = waiting[:0], assured[:0]
+		t.flush()
+		return err
+	}
+	result, err := dump.EachWhole(ctx, t.o.Netns, translated, func() {}, func(e *conntrack.Entry) error {
+		waiting = append(waiting, t.presentRecord(e))
+		if assured = append(assured, e.Status.Has(conntrack.Assured)); len(waiting) < batch {
+			return nil
+		}
+		return hand()
+	})
+	if err == nil {
+		err = hand()
+	}
+	if p.left > 0 {
+		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: p.left, Reason: reasonPresent})
+	}
+	if result.Interrupted {
+		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: 1, Reason: reasonResized})
+	}
+	t.flush()
+	if p.seen = nil; ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read what is there when the log begins: %w", err)
+	}
+	return nil
+}
+
+// presentRecord is the start of an entry. One that is assured was there when the tracepoints were attached: otherwise they
+// would have seen its start. One that is not may have begun since.
+func (t *trace) presentRecord(e *conntrack.Entry) natlog.Record {
+	r := natlog.Of(natlog.Start, e)
+	if r.Time, r.Before = time.Now(), true; e.Status.Has(conntrack.Assured) {
+		r.Time = t.began
+	}
+	if e.Start != 0 {
+		if r.Started = time.Unix(0, int64(e.Start)); r.Started.After(t.began) {
+			r.Time, r.Before = r.Started, false
+		} else {
+			r.Time = t.began
+		}
+	}
+	return r
+}
+
+// await waits until there is room for more records of what is there, and calls meanwhile with a time until then.
+func (o *Options) await(ctx context.Context, n int, meanwhile func(until time.Time) error) error {
+	for o.Room != nil && !o.Room(n) && ctx.Err() == nil {
+		if err := meanwhile(time.Now().Add(roomEvery)); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func sleep(until time.Time) error {
+	time.Sleep(time.Until(until))
+	return nil
+}
+
+// roomEvery is how often it is asked whether there is room.
+const roomEvery = 10 * time.Millisecond
+
+// present hands on the starts of what the first reading had; they have the time now.
+func (t *table) present(ctx context.Context, now time.Time) error {
+	var some []natlog.Record
+	hand := func() error {
+		err := t.o.await(ctx, len(some), sleep)
+		t.hand(some)
+		some = some[:0]
+		return err
+	}
+	for _, f := range t.live {
+		r := f.record
+		r.Time, r.Before = now, true
+		if some = append(some, r); len(some) == batch {
+			if err := hand(); err != nil {
+				return err
+			}
+		}
+	}
+	return hand()
+}
