@@ -47,7 +47,7 @@ func takesRest(rules *snapshot.NATRules, r *snapshot.NATRule) bool {
 	return slices.ContainsFunc(rules.Rules, func(o snapshot.NATRule) bool {
 		whole := o.Missing == "" && !isStatistic(&o)
 		return whole && o.Hook == r.Hook && !o.TranslatesSource() && (o.Handle != r.Handle || o.Chain != r.Chain) && (o.Protocol == "" || o.Protocol == r.Protocol) &&
-			(o.DestinationPort == 0 || o.DestinationPort <= r.DestinationPort && r.DestinationPort <= max(o.DestinationPort, o.LastDestinationPort)) &&
+			o.MayMatchPort(r.DestinationPort) &&
 			(!o.ToDestination.IsValid() || !r.ToDestination.IsValid() || o.ToDestination.Overlaps(r.ToDestination))
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/unix"
 )
@@ -172,6 +173,28 @@ func TestPortsOfRules(t *testing.T) {
 	got := c2(c, rules.Rules[:8])
 	if len(got) != 2 || got[0].Rule != 7 || got[1].Rule != 6 || got[1].Used != 101 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Ports of a rule for a range of destination ports, or for several, are those of what goes to any of them.
+func TestPortsOfRulesForSeveralDestinationPorts(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		of   snapshot.NATRule
+		want int
+	}{
+		{"last of a range", snapshot.NATRule{NATCondition: snapshot.NATCondition{DestinationPort: 44, LastDestinationPort: 53}}, 0},
+		{"beside a range", snapshot.NATRule{NATCondition: snapshot.NATCondition{DestinationPort: 54, LastDestinationPort: 62}}, 1},
+		{"one of several", snapshot.NATRule{SeveralPorts: []nat.Ports{{First: 1, Last: 1}, {First: 53, Last: 53}}}, 0},
+		{"none of several", snapshot.NATRule{SeveralPorts: []nat.Ports{{First: 1, Last: 1}, {First: 54, Last: 65535}}}, 1},
+	} {
+		rule := tc.of
+		rule.Kind, rule.Family, rule.FirstPort, rule.LastPort = snapshot.NATMasquerade, "ip", 20000, 20999
+		c := NewCollector(Options{})
+		c.Add(flow(client, 9, 20005))
+		if got := c2(c, []snapshot.NATRule{rule, {Kind: snapshot.NATMasquerade, Family: "ip"}}); len(got) != 1 || got[0].Rule != tc.want {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
 	}
 }
 

@@ -145,7 +145,7 @@ func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) b
 	addr := k.addr.Unmap()
 	return r.TranslatesSource() && familyFits(r.Family, addr) &&
 		(r.Protocol == "" || r.Protocol == nat.ProtocolName(k.proto)) &&
-		(r.DestinationPort == 0 || r.DestinationPort == k.remotePort) &&
+		r.MayMatchPort(k.remotePort) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(k.remote)) &&
 		(!r.First.IsValid() || r.First.Compare(addr) <= 0 && addr.Compare(lastOf(r)) <= 0) &&
 		(!r.FromSource.IsValid() || p.comesFrom(r.FromSource, addrs))

@@ -475,3 +475,11 @@ func (r *NATRule) Names(port uint16) bool {
 func (r *NATRule) IsForOneOf(port uint16) bool {
 	return slices.ContainsFunc(r.SeveralPorts, func(p nat.Ports) bool { return p.Contains(port) })
 }
+
+// MayMatchPort reports whether a packet to a destination port may match the rule.
+func (r *NATRule) MayMatchPort(port uint16) bool {
+	if r.DestinationPort == 0 {
+		return len(r.SeveralPorts) == 0 || r.IsForOneOf(port)
+	}
+	return r.DestinationPort <= port && port <= max(r.DestinationPort, r.LastDestinationPort)
+}
