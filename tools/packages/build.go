@@ -20,10 +20,15 @@ func build(root, to string, s Source, v Variant, arch string) error {
 	cmd := exec.Command(filepath.Join(root, "scripts", "go"), "build", "-trimpath", "-tags", v.Tags,
 		"-ldflags", "-s -w -buildid= -X 'main.version="+s.Words+"'", "-o", to, "./cmd/natkit")
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off")
+	cmd.Env = environment(arch)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build %s for %s: %w", v.Name, arch, err)
 	}
 	return nil
+}
+
+// environment has Go build for an architecture, whatever is set here.
+func environment(arch string) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off")
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -17,12 +18,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is one from scratch with natkit alone: no shell, no libraries.
-func image(s Source, v Variant, arch string, binary, licence []byte) (v1.Image, error) {
-	files := []File{
-		{Path: "/usr/bin/natkit", Mode: 0o755, Text: binary},
-		{Path: "/usr/share/doc/natkit/LICENSE", Mode: 0o644, Text: licence},
+// imageFiles are those of an image: natkit alone, no shell, no libraries, and the licences under which it is given.
+func imageFiles(all []File) (files []File) {
+	for _, f := range all {
+		if slices.Contains([]string{"/usr/bin/natkit", "/usr/share/doc/natkit/LICENSE", licencesPath}, f.Path) {
+			files = append(files, f)
+		}
 	}
+	return files
+}
+
+// image is one from scratch, of these files.
+func image(s Source, v Variant, arch string, files []File) (v1.Image, error) {
 	text, err := archive("", files, s.Time)
 	if err != nil {
 		return nil, err

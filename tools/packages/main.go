@@ -93,11 +93,11 @@ func clearOut(out string) error {
 func (r *release) variant(v Variant) error {
 	all := map[string]v1.Image{}
 	for _, arch := range architectures {
-		binary, list, err := r.program(v, arch)
+		program, err := r.program(v, arch)
 		if err != nil {
 			return err
 		}
-		files, err := tree(r.root, r.source, binary, list)
+		files, err := tree(r.root, r.source, program)
 		if err != nil {
 			return err
 		}
@@ -109,11 +109,7 @@ func (r *release) variant(v Variant) error {
 				return err
 			}
 		}
-		licence, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
-		if err != nil {
-			return err
-		}
-		if all[arch], err = image(r.source, v, arch, binary, licence); err != nil {
+		if all[arch], err = image(r.source, v, arch, imageFiles(files)); err != nil {
 			return fmt.Errorf("make the image of %s for %s: %w", v.Name, arch, err)
 		}
 	}
@@ -127,30 +123,40 @@ func (r *release) variant(v Variant) error {
 
 // packagesOf makes the .deb and .rpm of one architecture.
 func (r *release) packagesOf(arch string) error {
-	binary, list, err := r.program(variants[0], arch)
+	program, err := r.program(variants[0], arch)
 	if err != nil {
 		return err
 	}
-	files, err := tree(r.root, r.source, binary, list)
+	files, err := tree(r.root, r.source, program)
 	if err != nil {
 		return err
 	}
 	return r.systems(arch, files)
 }
 
-// program builds natkit and lists what is linked into it.
-func (r *release) program(v Variant, arch string) (binary, list []byte, err error) {
+// Program is natkit, the list of what is linked into it, and the licences of that.
+type Program struct{ Binary, SBOM, Licences []byte }
+
+// program builds natkit.
+func (r *release) program(v Variant, arch string) (p Program, err error) {
 	at := filepath.Join(r.work, v.Name+"-"+arch)
 	if err := build(r.root, at, r.source, v, arch); err != nil {
-		return nil, nil, err
+		return p, err
 	}
-	if binary, err = os.ReadFile(at); err != nil {
-		return nil, nil, err
+	if p.Binary, err = os.ReadFile(at); err != nil {
+		return p, err
 	}
-	if list, err = sbom(r.source, v.Name, arch, binary); err != nil {
-		return nil, nil, err
+	if p.SBOM, err = sbom(r.source, v.Name, arch, p.Binary); err != nil {
+		return p, err
 	}
-	return binary, list, r.write(fmt.Sprintf("%s_%s_linux_%s.spdx.json", v.Name, r.source.Version, arch), list)
+	parts, err := linkedParts(r.root, arch, v.Tags, p.Binary)
+	if err != nil {
+		return p, err
+	}
+	if p.Licences, err = licences(parts); err != nil {
+		return p, err
+	}
+	return p, r.write(fmt.Sprintf("%s_%s_linux_%s.spdx.json", v.Name, r.source.Version, arch), p.SBOM)
 }
 
 func (r *release) archive(v Variant, arch string, files []File) error {

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/rand"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"io"
 	"os"
@@ -118,7 +119,7 @@ func unpacked(t *testing.T, text []byte) string {
 }
 
 func TestTree(t *testing.T) {
-	files, err := tree("../..", some, []byte("program"), []byte("{}"))
+	files, err := tree("../..", some, Program{[]byte("program"), []byte("{}"), []byte("licences")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +146,9 @@ func TestTree(t *testing.T) {
 		if !slices.Contains(paths, "/usr/lib/systemd/system/"+filepath.Base(unit)) {
 			t.Errorf("%s is not packaged", unit)
 		}
+	}
+	if got := imageFiles(files); len(got) != 3 {
+		t.Errorf("an image has %d of its three files", len(got))
 	}
 	for _, f := range local(files) {
 		if strings.HasPrefix(f.Path, "/usr") || strings.HasPrefix(f.Path, "/etc") || strings.HasPrefix(f.Path, "/lib/systemd") && bytes.Contains(f.Text, []byte("/usr/bin/natkit")) {
@@ -191,7 +195,7 @@ func TestImages(t *testing.T) {
 	out, work := t.TempDir(), t.TempDir()
 	all := map[string]v1.Image{}
 	for _, arch := range architectures {
-		img, err := image(some, variants[1], arch, []byte("program for "+arch), []byte("licence"))
+		img, err := image(some, variants[1], arch, []File{{Path: "/usr/bin/natkit", Mode: 0o755, Text: []byte("program for " + arch)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,6 +266,50 @@ func TestSBOM(t *testing.T) {
 	}
 	if len(doc.Relationships) != len(doc.Packages) {
 		t.Errorf("%d relationships of %d packages", len(doc.Relationships), len(doc.Packages))
+	}
+}
+
+// TestLicences: each module that is linked in has its licences and notices in the text, here of this test; one without is an error.
+func TestLicences(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.Read(bytes.NewReader(binary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"LICENSE": "the licence\r\n", "NOTICE.txt": "a notice", "licence.go": "package a", "README": "readme"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var listed string
+	for _, m := range info.Deps {
+		listed += m.Path + "@" + m.Version + " " + dir + "\n"
+	}
+	parts := partsOf(info.Deps, listed)
+	text, err := licences(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range info.Deps {
+		if !bytes.Contains(text, []byte("\n"+m.Path+"@"+m.Version+": LICENSE\n\nthe licence\n")) || !bytes.Contains(text, []byte("@"+m.Version+": NOTICE.txt\n\na notice\n")) {
+			t.Errorf("%s has not both texts", m.Path)
+		}
+	}
+	if bytes.Contains(text, []byte("readme")) || bytes.Contains(text, []byte("package a")) {
+		t.Error("other files are taken for licences")
+	}
+	for what, bad := range map[string]Part{"without a licence": {"m@v1", t.TempDir()}, "not in the module cache": {"m@v1", ""}} {
+		if _, err := licences([]Part{bad}); err == nil || !strings.Contains(err.Error(), "m@v1") {
+			t.Errorf("a module %s: %v", what, err)
+		}
 	}
 }
 

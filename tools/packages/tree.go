@@ -23,10 +23,13 @@ type File struct {
 	Link string
 }
 
+// licencesPath is where the licences of what is linked into natkit are.
+const licencesPath = "/usr/share/doc/natkit/licences.txt"
+
 // tree returns the files of natkit for an architecture, sorted by their paths.
-func tree(root string, s Source, binary, sbom []byte) ([]File, error) {
+func tree(root string, s Source, p Program) ([]File, error) {
 	t := &grower{root: root}
-	t.add("/usr/bin/natkit", 0o755, binary)
+	t.add("/usr/bin/natkit", 0o755, p.Binary)
 	t.program("deploy/natkit-fleet", "/usr/bin/natkit-fleet")
 	t.files = append(t.files, File{Path: "/usr/bin/kubectl-natkit", Mode: 0o777, Link: "natkit-fleet"})
 	t.deploy()
@@ -34,11 +37,12 @@ func tree(root string, s Source, binary, sbom []byte) ([]File, error) {
 	for _, name := range []string{"README.md", "README.zh.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"} {
 		t.copy(name, "/usr/share/doc/natkit/"+name)
 	}
-	t.copy("LICENSE", "/usr/share/doc/natkit/copyright")
+	t.copy("deploy/packages/copyright", "/usr/share/doc/natkit/copyright")
+	t.add(licencesPath, 0o644, p.Licences)
 	for _, dir := range []string{"docs", "examples", "deploy/ansible", "deploy/helm", "deploy/kubernetes", "deploy/mixin", "deploy/sql"} {
 		t.copyAll(dir, "/usr/share/doc/natkit/"+dir)
 	}
-	t.add("/usr/share/doc/natkit/natkit.spdx.json", 0o644, sbom)
+	t.add("/usr/share/doc/natkit/natkit.spdx.json", 0o644, p.SBOM)
 	t.generated("/usr/share/man/man1/", func() (map[string][]byte, error) { return manPages(s) })
 	t.generated("/usr/share/", func() (map[string][]byte, error) { return completions(s.Version) })
 	for i := range t.files {
