@@ -171,8 +171,8 @@ func (r *release) archive(v Variant, arch string, files []File) error {
 }
 
 func (r *release) systems(arch string, files []File) error {
-	for _, system := range systems {
-		name, err := systemPackage(r.root, r.out, filepath.Join(r.work, system.format+"-"+arch), r.source, arch, system.format, system.zsh, files)
+	for _, format := range systems {
+		name, err := systemPackage(r.root, r.out, filepath.Join(r.work, format+"-"+arch), r.source, arch, format, files)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,6 +48,59 @@ func manPages(s Source) (map[string][]byte, error) {
 	return pages, visit(root)
 }
 
+// fleetPages returns the pages of natkit-fleet and of kubectl-natkit, which is the same script: what its head says, and its usage by
+// either name.
+func fleetPages(root string, s Source) (map[string][]byte, error) {
+	script := filepath.Join(root, "deploy/natkit-fleet")
+	text, err := os.ReadFile(script)
+	if err != nil {
+		return nil, err
+	}
+	summary, about := headOf(string(text))
+	pages := map[string][]byte{}
+	for _, name := range []string{"natkit-fleet", "kubectl-natkit"} {
+		usage, err := exec.Command("bash", "-c", `. "$1" --help`, name, script).Output()
+		if err != nil {
+			return nil, fmt.Errorf("make man page %s: ask it for its usage: %w", name, err)
+		}
+		page := fmt.Sprintf(".TH %q \"1\" %q %q \"natkit\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.nf\n%s.fi\n.SH DESCRIPTION\n.nf\n%s.fi\n.SH SEE ALSO\n\\fBnatkit\\-doctor(1)\\fP, \\fBnatkit\\-snapshot(1)\\fP\n",
+			strings.ToUpper(name), s.Time.Format("Jan 2006"), "natkit "+s.Version, roff.Replace(name), roff.Replace(summary), roffLines(string(usage)), roffLines(about))
+		if pages[name+".1.gz"], err = compressed([]byte(page)); err != nil {
+			return nil, err
+		}
+	}
+	return pages, nil
+}
+
+// headOf returns the first sentence of the comment at the head of a script, without what marks it, and the paragraphs behind it.
+func headOf(script string) (summary, about string) {
+	_, rest, _ := strings.Cut(script, "\n")
+	var head strings.Builder
+	for line := range strings.Lines(rest) {
+		text, is := strings.CutPrefix(line, "#")
+		if !is || strings.HasPrefix(text, " shellcheck ") {
+			break
+		}
+		head.WriteString(strings.TrimPrefix(text, " "))
+	}
+	summary, about, _ = strings.Cut(head.String(), ".\n")
+	return strings.ToLower(summary[:1]) + summary[1:], strings.TrimLeft(about, "\n")
+}
+
+var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`)
+
+// roffLines is text that is laid out already: a line that begins with . or ' is no request.
+func roffLines(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			out.WriteString(`\&`)
+		}
+		out.WriteString(roff.Replace(line))
+	}
+	return out.String()
+}
+
 // markdown is a help text as the generator of pages takes it: a paragraph that is indented is laid out already, and what
 // has a meaning in Markdown alone is text.
 func markdown(help string) string {
@@ -82,15 +138,18 @@ func compressed(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// zshCompletion is where zsh looks for completions, but on Debian, where packages have another place.
+const zshCompletion = "/usr/share/zsh/site-functions/_natkit"
+
 // completions returns the scripts of the shells, by where their packages have them.
 func completions(version string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	root := cli.Commands(version)
 	var out bytes.Buffer
 	for name, generate := range map[string]func() error{
-		"bash-completion/completions/natkit":    func() error { return root.GenBashCompletionV2(&out, true) },
-		"zsh/site-functions/_natkit":            func() error { return root.GenZshCompletion(&out) },
-		"fish/vendor_completions.d/natkit.fish": func() error { return root.GenFishCompletion(&out, true) },
+		"bash-completion/completions/natkit":             func() error { return root.GenBashCompletionV2(&out, true) },
+		strings.TrimPrefix(zshCompletion, "/usr/share/"): func() error { return root.GenZshCompletion(&out) },
+		"fish/vendor_completions.d/natkit.fish":          func() error { return root.GenFishCompletion(&out, true) },
 	} {
 		out.Reset()
 		if err := generate(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +95,18 @@ func TestManPages(t *testing.T) {
 	if list := unpacked(t, pages["natkit-tune-list.1.gz"]); !strings.Contains(list, "\npending      waits for") {
 		t.Errorf("the table of tune list is not laid out:\n%s", list)
 	}
+	fleet, err := fleetPages("../..", some)
+	if err != nil || len(fleet) != 2 {
+		t.Fatalf("pages of natkit-fleet: %d, %v", len(fleet), err)
+	}
+	for name, want := range map[string]string{"natkit-fleet": "usage: natkit\\-fleet doctor|collect", "kubectl-natkit": "\\-n NAMESPACE"} {
+		page := unpacked(t, fleet[name+".1.gz"])
+		for _, want := range []string{".SH NAME\n" + strings.ReplaceAll(name, "-", `\-`) + ` \- collect bundles of`, want, "\nExit codes: "} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page of %s has no %q:\n%s", name, want, page)
+			}
+		}
+	}
 	files, err := completions("1.2.0")
 	if err != nil || len(files) != 3 {
 		t.Fatalf("completions: %d, %v", len(files), err)
@@ -153,6 +166,52 @@ func TestTree(t *testing.T) {
 	for _, f := range local(files) {
 		if strings.HasPrefix(f.Path, "/usr") || strings.HasPrefix(f.Path, "/etc") || strings.HasPrefix(f.Path, "/lib/systemd") && bytes.Contains(f.Text, []byte("/usr/bin/natkit")) {
 			t.Errorf("%s is not one of /usr/local", f.Path)
+		}
+	}
+}
+
+// TestFilesOf: a package has what its distributions want, where they want it, and an .rpm the directories that are natkit's alone.
+func TestFilesOf(t *testing.T) {
+	all, err := tree("../..", some, Program{[]byte("program"), []byte("{}"), []byte("licences")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]map[string]File{}
+	for _, format := range systems {
+		files, err := filesOf(format, all, "../..", some)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has[format] = map[string]File{}
+		for _, f := range files {
+			if _, twice := has[format][f.Path]; twice {
+				t.Errorf("%s: %s is there twice", format, f.Path)
+			}
+			has[format][f.Path] = f
+		}
+	}
+	for _, want := range []struct {
+		path     string
+		deb, rpm bool
+	}{
+		{"/usr/bin/natkit", true, true}, {licencesPath, true, true},
+		{docs + "/copyright", true, false}, {docs + "/LICENSE", false, true}, {docs + "/changelog.Debian.gz", true, false}, {docs + "/changelog.gz", true, false}, {docs + "/CHANGELOG.md", false, true}, {"/usr/share/lintian/overrides/natkit", true, false},
+		{"/usr/share/zsh/vendor-completions/_natkit", true, false}, {zshCompletion, false, true},
+		{docs, false, true}, {docs + "/docs/failure-modes", false, true}, {"/usr/share/natkit", false, true},
+		{"/usr/share/doc", false, false}, {"/usr/share", false, false}, {"/usr/share/man/man1", false, false},
+	} {
+		_, deb := has["deb"][want.path]
+		_, rpm := has["rpm"][want.path]
+		if deb != want.deb || rpm != want.rpm {
+			t.Errorf("%s: of the .deb %v, of the .rpm %v", want.path, deb, rpm)
+		}
+	}
+	if text := unpacked(t, has["deb"][docs+"/changelog.Debian.gz"].Text); !strings.HasPrefix(text, "natkit (1.2.0-1) ") || !strings.HasSuffix(text, "  Sun, 31 Jan 2027 12:00:00 +0000\n") {
+		t.Errorf("changelog %q", text)
+	}
+	for path, want := range map[string]string{"/etc/default/natkit": "config|noreplace", "/usr/bin/natkit": "", docs + "/LICENSE": "license", licencesPath: "license", docs + "/README.md": "doc", "/usr/share/man/man1/natkit.1.gz": "doc"} {
+		if got := kindOf(has["rpm"][path], "rpm"); got != want {
+			t.Errorf("%s is of kind %q, want %q", path, got, want)
 		}
 	}
 }
@@ -289,16 +348,17 @@ func TestLicences(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	modules := slices.DeleteFunc(info.Deps, func(m *debug.Module) bool { return m.Replace != nil }) // natkit itself
 	var listed string
-	for _, m := range info.Deps {
+	for _, m := range modules {
 		listed += m.Path + "@" + m.Version + " " + dir + "\n"
 	}
-	parts := partsOf(info.Deps, listed)
+	parts := partsOf(modules, listed)
 	text, err := licences(parts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range info.Deps {
+	for _, m := range modules {
 		if !bytes.Contains(text, []byte("\n"+m.Path+"@"+m.Version+": LICENSE\n\nthe licence\n")) || !bytes.Contains(text, []byte("@"+m.Version+": NOTICE.txt\n\na notice\n")) {
 			t.Errorf("%s has not both texts", m.Path)
 		}

@@ -44,6 +44,7 @@ func tree(root string, s Source, p Program) ([]File, error) {
 	}
 	t.add("/usr/share/doc/natkit/natkit.spdx.json", 0o644, p.SBOM)
 	t.generated("/usr/share/man/man1/", func() (map[string][]byte, error) { return manPages(s) })
+	t.generated("/usr/share/man/man1/", func() (map[string][]byte, error) { return fleetPages(root, s) })
 	t.generated("/usr/share/", func() (map[string][]byte, error) { return completions(s.Version) })
 	for i := range t.files {
 		t.files[i].Config = strings.HasPrefix(t.files[i].Path, "/etc/")
