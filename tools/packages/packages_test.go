@@ -194,8 +194,8 @@ func TestFilesOf(t *testing.T) {
 		path     string
 		deb, rpm bool
 	}{
-		{"/usr/bin/natkit", true, true}, {licencesPath, true, true},
-		{docs + "/copyright", true, false}, {docs + "/LICENSE", false, true}, {docs + "/changelog.Debian.gz", true, false}, {docs + "/changelog.gz", true, false}, {docs + "/CHANGELOG.md", false, true}, {"/usr/share/lintian/overrides/natkit", true, false},
+		{"/usr/bin/natkit", true, true}, {licencesPath, true, false}, {rpmLicences + "/licences.txt", false, true}, {rpmLicences, false, true},
+		{docs + "/copyright", true, false}, {docs + "/LICENSE", false, false}, {rpmLicences + "/LICENSE", false, true}, {docs + "/changelog.Debian.gz", true, false}, {docs + "/changelog.gz", true, false}, {docs + "/CHANGELOG.md", false, true}, {"/usr/share/lintian/overrides/natkit", true, false},
 		{"/usr/share/zsh/vendor-completions/_natkit", true, false}, {zshCompletion, false, true},
 		{docs, false, true}, {docs + "/docs/failure-modes", false, true}, {"/usr/share/natkit", false, true},
 		{"/usr/share/doc", false, false}, {"/usr/share", false, false}, {"/usr/share/man/man1", false, false},
@@ -209,7 +209,7 @@ func TestFilesOf(t *testing.T) {
 	if text := unpacked(t, has["deb"][docs+"/changelog.Debian.gz"].Text); !strings.HasPrefix(text, "natkit (1.2.0-1) ") || !strings.HasSuffix(text, "  Sun, 31 Jan 2027 12:00:00 +0000\n") {
 		t.Errorf("changelog %q", text)
 	}
-	for path, want := range map[string]string{"/etc/default/natkit": "config|noreplace", "/usr/bin/natkit": "", docs + "/LICENSE": "license", licencesPath: "license", docs + "/README.md": "doc", "/usr/share/man/man1/natkit.1.gz": "doc"} {
+	for path, want := range map[string]string{"/etc/default/natkit": "config|noreplace", "/usr/bin/natkit": "", rpmLicences + "/LICENSE": "license", rpmLicences + "/licences.txt": "license", docs + "/README.md": "doc", "/usr/share/man/man1/natkit.1.gz": "doc"} {
 		if got := kindOf(has["rpm"][path], "rpm"); got != want {
 			t.Errorf("%s is of kind %q, want %q", path, got, want)
 		}

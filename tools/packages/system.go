@@ -22,12 +22,19 @@ var systems = []string{"deb", "rpm"}
 const (
 	maintainer = "The natkit authors <natkit@users.noreply.github.com>"
 	docs       = "/usr/share/doc/natkit"
+	// rpmLicences has them also where documentation is left out.
+	rpmLicences = "/usr/share/licenses/natkit"
 )
 
 // filesOf returns the files of a package of a format, as its distributions want them.
 func filesOf(format string, all []File, root string, s Source) ([]File, error) {
 	if format == "rpm" {
 		files := slices.DeleteFunc(slices.Clone(all), func(f File) bool { return f.Path == docs+"/copyright" })
+		for i := range files {
+			if f := &files[i]; f.Path == docs+"/LICENSE" || f.Path == licencesPath {
+				f.Path = rpmLicences + "/" + path.Base(f.Path)
+			}
+		}
 		return append(files, directories(files)...), nil
 	}
 	files := slices.DeleteFunc(slices.Clone(all), func(f File) bool { return f.Path == docs+"/LICENSE" }) // copyright says where it is
@@ -60,7 +67,7 @@ func filesOf(format string, all []File, root string, s Source) ([]File, error) {
 func directories(files []File) (dirs []File) {
 	made := map[string]bool{}
 	for _, f := range files {
-		for _, own := range []string{docs, "/usr/share/natkit"} {
+		for _, own := range []string{docs, rpmLicences, "/usr/share/natkit"} {
 			for dir := path.Dir(f.Path); (dir == own || strings.HasPrefix(dir, own+"/")) && !made[dir]; dir = path.Dir(dir) {
 				made[dir] = true
 				dirs = append(dirs, File{Path: dir, Mode: fs.ModeDir | 0o755})
@@ -164,7 +171,7 @@ func kindOf(f File, format string) string {
 		return files.TypeConfigNoReplace
 	case format != "rpm":
 		return ""
-	case f.Path == docs+"/LICENSE" || f.Path == licencesPath:
+	case strings.HasPrefix(f.Path, rpmLicences):
 		return files.TypeRPMLicense
 	case strings.HasPrefix(f.Path, "/usr/share/doc/") || strings.HasPrefix(f.Path, "/usr/share/man/"):
 		return files.TypeRPMDoc
