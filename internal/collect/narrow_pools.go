@@ -97,17 +97,12 @@ func (n *Narrow) rules() (all []*snapshot.NATRule) {
 		r := &n.Rules.Rules[i]
 		one := r.First.IsValid() && (!r.Last.IsValid() || r.Last == r.First)
 		if !r.TranslatesSource() || r.FirstPort == 0 || r.Protocol == snapshot.OtherProtocols || !one && r.Kind != snapshot.NATMasquerade ||
-			float64(portsOf(r).Len())*float64(n.Sampled) >= enoughSampled*float64(n.Entries) {
+			float64(r.Ports().Len())*float64(n.Sampled) >= enoughSampled*float64(n.Entries) {
 			continue
 		}
 		all = append(all, r)
 	}
 	return all
-}
-
-// portsOf is the rule's range, which the kernel also takes the wrong way round.
-func portsOf(r *snapshot.NATRule) nat.Ports {
-	return nat.Ports{First: min(r.FirstPort, r.LastPort), Last: max(r.FirstPort, r.LastPort)}
 }
 
 // read counts the pools, in the namespace of the calling thread.
@@ -151,7 +146,7 @@ func (g givenRange) covers(o givenRange) bool {
 func (n *Narrow) ranges(rules []*snapshot.NATRule, m *masquerades) (all []givenRange) {
 	var found []givenRange
 	for _, r := range rules {
-		g := givenRange{address: r.First, ports: portsOf(r)}
+		g := givenRange{address: r.First, ports: r.Ports()}
 		if g.protocol, _ = nat.ParseProtocol(r.Protocol); g.protocol != 0 && r.LastDestinationPort == 0 {
 			g.remotePort = r.DestinationPort
 		}

@@ -98,9 +98,7 @@ func mayMatch(r *snapshot.NATRule, protocol string, service netip.AddrPort) bool
 	dst := service.Addr()
 	return !r.TranslatesSource() &&
 		(r.Protocol == "" || r.Protocol == protocol) &&
-		(r.DestinationPort == 0 || r.DestinationPort == service.Port()) &&
-		(len(r.SeveralPorts) == 0 || service.Port() == 0 || r.IsForOneOf(service.Port())) &&
-		(r.LastOfSeveral == 0 || service.Port() == 0 || service.Port() >= r.FirstOfSeveral && service.Port() <= r.LastOfSeveral) &&
+		(service.Port() == 0 && r.DestinationPort == 0 || r.MayMatchPort(service.Port())) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(dst)) &&
 		(r.Family == "inet" || (r.Family == "ip") == dst.Is4())
 }

@@ -46,7 +46,7 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 				}
 				continue
 			}
-			s := share{Ports: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
+			s := share{Ports: rule.Ports(), rule: i, draws: draws(rule), from: named(rule)}
 			inside := p.count(s.Ports, 0)
 			if inside > 0 && !slices.ContainsFunc(narrow, func(o share) bool { return o.Ports == s.Ports }) {
 				narrow, inRanges = append(narrow, s), inRanges+inside
@@ -128,11 +128,6 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 		}
 	}
 	return out
-}
-
-// portsOf is the rule's range, which the kernel also takes the wrong way round.
-func portsOf(r *snapshot.NATRule) nat.Ports {
-	return nat.Ports{First: min(r.FirstPort, r.LastPort), Last: max(r.FirstPort, r.LastPort)}
 }
 
 func draws(r *snapshot.NATRule) bool { return r.Random || r.FullyRandom }

@@ -4,8 +4,10 @@ package record
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -72,7 +74,10 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 // dropsUntil are the drops until a snapshot, or why they cannot be read: the rest is of use without them.
 func dropsUntil(r *ring.Ring, until *ring.Frame) (all *snapshot.Drops, lost []string) {
 	all, err := r.DropsUntil(until)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, []string{"the drops of this time cannot be read: the recorder has removed them meanwhile"}
+	case err != nil:
 		return nil, []string{fmt.Sprintf("the recording is damaged: the drops of this time cannot be read: %v", err)}
 	}
 	return all, nil

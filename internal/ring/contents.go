@@ -148,14 +148,19 @@ func (r *Ring) Contents() *Contents {
 		}
 	}
 	var before *Frame
-	unread := map[*Segment][]*Frame{}
+	unread, failed := map[*Segment][]*Frame{}, map[*Segment]error{}
 	for f := range r.All() {
 		if f.IsSnapshot() {
 			c.add(before, f)
 			before = f
 			continue
 		}
-		if err := c.addOther(r, f); err != nil && !errors.Is(err, fs.ErrNotExist) { // the recorder has removed it meanwhile
+		var refused *fs.PathError
+		switch err := c.addOther(r, f); {
+		case err == nil, errors.Is(err, fs.ErrNotExist): // the recorder has removed it meanwhile
+		case errors.As(err, &refused): // by the disk, not for what is in it
+			failed[f.segment] = err
+		default:
 			unread[f.segment] = append(unread[f.segment], f)
 		}
 	}
@@ -164,6 +169,9 @@ func (r *Ring) Contents() *Contents {
 		for _, f := range unread[s] {
 			is = true
 			d.Lost.add(f.offset, f.Bytes)
+		}
+		if err := failed[s]; err != nil {
+			is, d.Error = true, err.Error()
 		}
 		if is {
 			c.Damaged = append(c.Damaged, d)

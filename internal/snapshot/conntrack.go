@@ -476,10 +476,19 @@ func (r *NATRule) IsForOneOf(port uint16) bool {
 	return slices.ContainsFunc(r.SeveralPorts, func(p nat.Ports) bool { return p.Contains(port) })
 }
 
-// MayMatchPort reports whether a packet to a destination port may match the rule.
+// MayMatchPort reports whether a packet to a destination port may match the rule. Bundles of older natkit have the first and the
+// last of several ports alone.
 func (r *NATRule) MayMatchPort(port uint16) bool {
-	if r.DestinationPort == 0 {
-		return len(r.SeveralPorts) == 0 || r.IsForOneOf(port)
+	switch {
+	case r.DestinationPort != 0:
+		return r.DestinationPort <= port && port <= max(r.DestinationPort, r.LastDestinationPort)
+	case len(r.SeveralPorts) > 0:
+		return r.IsForOneOf(port)
 	}
-	return r.DestinationPort <= port && port <= max(r.DestinationPort, r.LastDestinationPort)
+	return r.LastOfSeveral == 0 || r.FirstOfSeveral <= port && port <= r.LastOfSeveral
+}
+
+// Ports is the range that the rule gives, which the kernel also takes the wrong way round.
+func (r *NATRule) Ports() nat.Ports {
+	return nat.Ports{First: min(r.FirstPort, r.LastPort), Last: max(r.FirstPort, r.LastPort)}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
 // S3 is how a store that speaks S3 is reached. Nothing of it but Endpoint and Region is ever printed.
@@ -53,6 +54,9 @@ type bucket struct {
 
 func openBucket(ctx context.Context, to string, o S3) (*bucket, error) {
 	name, prefix, _ := strings.Cut(strings.TrimPrefix(to, "s3://"), "/")
+	if err := s3utils.CheckValidBucketName(name); err != nil {
+		return nil, settings{fmt.Errorf("%.80q is no name of a bucket: %w", name, err)}
+	}
 	if o.AccessKey == "" || o.SecretKey == "" {
 		return nil, settings{errors.New("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")}
 	}
@@ -69,7 +73,7 @@ func openBucket(ctx context.Context, to string, o S3) (*bucket, error) {
 		Region: o.Region, Transport: b.transport(), MaxRetries: tries,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", endpoint.Host, err)
+		return nil, settings{fmt.Errorf("%s: %w", endpoint.Host, err)}
 	}
 	return b, b.check()
 }
@@ -115,7 +119,10 @@ func (b *bucket) check() error {
 // reason asks for what the answer without a body did not say, and returns an error where no request will be accepted. A
 // refusal to list the bucket is none.
 func (b *bucket) reason(ctx context.Context) error {
-	_, err := b.client.ListObjectsV2(b.name, b.prefix, "", "", "", 1)
+	listing, stop := context.WithCancel(ctx) // ends what lists further pages
+	defer stop()
+	first := <-b.client.Client.ListObjects(listing, b.name, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true, MaxKeys: 1})
+	err := first.Err
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -137,7 +144,7 @@ var (
 )
 
 // ErrSettings is in errors that no other attempt will change: the bucket, its region or the credentials are wrong.
-var ErrSettings = errors.New("settings")
+var ErrSettings = errors.New("invalid settings")
 
 // settings is such an error.
 type settings struct{ error }

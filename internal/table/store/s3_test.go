@@ -145,8 +145,32 @@ func TestS3Check(t *testing.T) {
 	if err := Check(t.Context(), away); err != nil {
 		t.Error(err)
 	}
-	away.S3.SecretKey = ""
+	away.To = "s3://n_/tables"
+	checkLine(t, Check(t.Context(), away), `"n_" is no name of a bucket`)
+	away.To, away.S3.SecretKey = "s3://nat/tables", ""
 	checkLine(t, Check(t.Context(), away), "there are no credentials")
+}
+
+// TestS3CheckEnds: a store that answers no listing is not waited for beyond its time.
+func TestS3CheckEnds(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		fmt.Fprint(w, `<?xml version="1.0"?>`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done() // when the request is given up
+		close(ended)
+	}))
+	defer server.Close()
+	err := Check(t.Context(), Options{To: "s3://nat/tables", Node: "gw-1", Version: "1.2.3", Now: noon,
+		S3: S3{Endpoint: server.URL, AccessKey: testKey, SecretKey: testSecret, Patience: 100 * time.Millisecond}})
+	if err != nil {
+		t.Error(err)
+	}
+	<-ended
 }
 
 // checkLine checks an error.

@@ -95,7 +95,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // checkPatience is how long a store may take to say that it is none.
 const checkPatience = 5 * time.Second
 
-// Check is for who writes much later: it fails where nothing can ever be written there, such as in a bucket that there is not
+// Check is for who writes much later: it fails where nothing can ever be written there, such as in a bucket that does not exist
 // or with credentials that are not accepted. A store that is away may be back by then, a disk that is full have room.
 func Check(ctx context.Context, o Options) error {
 	o.S3.Patience = min(cmp.Or(o.S3.Patience, usualPatience), checkPatience)
