@@ -75,7 +75,7 @@ func (w *gatewayWho) run(ctx context.Context, ns *netns.Handle, args []string) (
 		return usagef("%v", err)
 	}
 	now := time.Now()
-	at := w.at.resolve(now, now)
+	at := w.at.resolve(time.Time{}, now, now)
 	w.doc = report.GatewayWho{Schema: gatewayWhoSchema, Address: w.query.Address, Port: w.query.Port, Inside: w.inside, Owners: []report.NATOwner{}, Sources: []report.WhoSource{}}
 	if w.query.Protocol != 0 {
 		w.doc.Protocol = nat.ProtocolName(w.query.Protocol)

@@ -45,8 +45,9 @@ func parseMoment(text string) (moment, error) {
 	return moment{}, errMoment
 }
 
-// resolve returns the time: one of a day is of the last day on which it is not after the newest that was recorded.
-func (m moment) resolve(newest, now time.Time) time.Time {
+// resolve returns the time: one of a day is of the last day on which it is not after the newest that was recorded, but of the
+// newest's day where it would be before the oldest.
+func (m moment) resolve(oldest, newest, now time.Time) time.Time {
 	switch {
 	case !m.given:
 		return time.Time{}
@@ -55,10 +56,11 @@ func (m moment) resolve(newest, now time.Time) time.Time {
 		of := func(day int) time.Time { // a day with a change of the clocks has another length
 			return time.Date(newest.Year(), newest.Month(), day, int(m.clock.Hours()), int(m.clock.Minutes())%60, int(m.clock.Seconds())%60, 0, time.Local)
 		}
-		if at := of(newest.Day()); !at.After(newest) {
-			return at
+		at, before := of(newest.Day()), of(newest.Day()-1)
+		if at.After(newest) && !before.Before(oldest) {
+			return before
 		}
-		return of(newest.Day() - 1)
+		return at
 	case !m.at.IsZero():
 		return m.at
 	}

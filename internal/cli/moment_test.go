@@ -22,9 +22,13 @@ func TestMoment(t *testing.T) {
 		"-90":                       now.Add(-90 * time.Second),
 	} {
 		m, err := parseMoment(text)
-		if err != nil || !m.resolve(newest, now).Equal(want) {
-			t.Errorf("%s: %s, want %s: %v", text, m.resolve(newest, now), want, err)
+		if err != nil || !m.resolve(newest.Add(-48*time.Hour), newest, now).Equal(want) {
+			t.Errorf("%s: %s, want %s: %v", text, m.resolve(newest.Add(-48*time.Hour), newest, now), want, err)
 		}
+	}
+	// Of a short recording: a time after its end, not of the day before.
+	if m, _ := parseMoment("12:00:01"); !m.resolve(newest.Add(-time.Hour), newest, now).Equal(newest.Add(time.Second)) {
+		t.Error("a time after a recording is of another day")
 	}
 	for _, text := range []string{"", "-", "noon", "25:00", "2026-13-01T00:00:00", "-x", "10"} {
 		if _, err := parseMoment(text); err == nil {

@@ -41,10 +41,10 @@ the minutes before and after as a ring of their own, and the headers as pcapng. 
 of a severity (--on), a counter (--when), or 'natkit record mark'. The same one triggers again
 after 15 minutes. --keep of them are kept, with at most --ring bytes in all; the oldest go.
 
-It takes 1 % of a CPU at most, or snapshots come later; nothing subscribes to events of
-connections, and at most some 4,000 entries of the table are read each time. Requires
-CAP_NET_ADMIN; drops CAP_BPF and CAP_PERFMON, headers CAP_NET_RAW. What cannot be had is
-reported, and the rest goes on.
+It takes 1 % of a CPU at most, or snapshots come later, within a minute; nothing
+subscribes to events of connections, and at most some 4,000 entries of the table are read
+each time. Requires CAP_NET_ADMIN; drops CAP_BPF and CAP_PERFMON, headers CAP_NET_RAW. What
+cannot be had is reported, and the rest goes on.
 
 Exit codes: 0 interrupted or terminated, as it ends no other way, 1 error, 2 usage.`,
 		Example: `  sudo natkit record
@@ -275,13 +275,13 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 		return kept.At.Local(), nil
 	}
 	if !at.isClock {
-		return at.resolve(time.Time{}, time.Now()), nil
+		return at.resolve(time.Time{}, time.Time{}, time.Now()), nil
 	}
-	_, newest, err := r.Newest()
-	if err != nil {
-		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+	pairs := r.Pairs()
+	if len(pairs) == 0 {
+		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, ring.ErrTooFew))
 	}
-	return at.resolve(newest.Wall, time.Now()), nil
+	return at.resolve(pairs[0][0].Wall, pairs[len(pairs)-1][1].Wall, time.Now()), nil
 }
 
 // isRing reports whether a name is that of a directory of 'natkit record'.

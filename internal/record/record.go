@@ -70,6 +70,13 @@ const (
 	credit     = 300 * time.Millisecond
 )
 
+// However much a snapshot costs, the next one comes within latest, and within latestKept in the minutes after a trigger, for
+// which there would be nothing to look at else.
+const (
+	latest     = time.Minute
+	latestKept = 15 * time.Second
+)
+
 // tableBudget is for the connection table: with the rest of a snapshot, and its compression, it is within share. Most
 // bounds what the ring grows by.
 var tableBudget = watch.Budget{Share: 0.003, Least: 1024, First: 2048, Most: 4096}
@@ -202,10 +209,18 @@ func (r *recorder) run(ctx context.Context) error {
 		due := pays.Due(time.Now(), watch.CPUTime(), r.besides)
 		r.besides = 0
 		if next = r.Every - time.Since(began); !r.unpaced {
-			next = max(next, due)
+			next = max(next, postponed(due, len(r.keeper.waiting) > 0))
 		}
 	}
 	return nil
+}
+
+// postponed is in how long the next snapshot comes that is paid for at a time; kept is set in the minutes after a trigger.
+func postponed(due time.Duration, kept bool) time.Duration {
+	if kept {
+		return min(due, latestKept)
+	}
+	return min(due, latest)
 }
 
 // snapshot takes one, writes it, and sees to what triggers.

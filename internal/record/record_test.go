@@ -964,3 +964,15 @@ func TestNames(t *testing.T) {
 		t.Errorf("%s is called %v", address, got)
 	}
 }
+
+// TestPostponed: what a snapshot cost postpones the next one by a bounded time, less in the minutes after a trigger.
+func TestPostponed(t *testing.T) {
+	for _, tc := range []struct {
+		due, want time.Duration
+		kept      bool
+	}{{4 * time.Minute, time.Minute, false}, {4 * time.Minute, 15 * time.Second, true}, {7 * time.Second, 7 * time.Second, false}, {-time.Second, -time.Second, true}} {
+		if got := postponed(tc.due, tc.kept); got != tc.want {
+			t.Errorf("%+v: %s", tc, got)
+		}
+	}
+}
