@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,10 +82,9 @@ func (w *gatewayWho) run(ctx context.Context, ns *netns.Handle, args []string) (
 	if !at.IsZero() {
 		w.doc.At = &at
 	}
-	w.byRules(ctx, ns)
-	exact := len(w.doc.Owners) > 0 && !slices.ContainsFunc(w.doc.Owners, func(o report.NATOwner) bool { return !o.Certain })
-	if at.IsZero() && onLinux && w.file == "" && !exact {
-		w.byTable(ctx, ns)
+	w.byRules(ctx, ns, at)
+	if at.IsZero() && onLinux && w.file == "" {
+		w.byTable(ctx, ns) // it also has what other programs' rules give, or gave before the rules were there
 	}
 	for _, log := range w.logs {
 		if err := w.byLog(ctx, log, at); err != nil {
@@ -127,8 +125,8 @@ func parseWho(args []string) (q natlog.Query, err error) {
 	return q, err
 }
 
-// byRules asks the rules.
-func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle) {
+// byRules asks the rules. What was in force before them is not known.
+func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle, at time.Time) {
 	s := report.WhoSource{Kind: "rules", Name: w.file}
 	plan, facts, err := w.plan(ctx, ns)
 	switch {
@@ -142,8 +140,17 @@ func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle) {
 		if w.inside {
 			found, unknown = natlog.Outward(plan, facts, w.query.Address)
 		}
+		newer := ""
+		if !at.IsZero() && w.file == "" {
+			newer = rulesNewer(rulesSince(w.env, ns), at)
+		}
 		for _, b := range found {
-			w.doc.Owners = append(w.doc.Owners, ownerByRule(&b, w.inside))
+			o := ownerByRule(&b, w.inside)
+			if newer != "" {
+				o.Certain, o.Doubt = false, report.DoubtRulesNewer
+				s.Doubt, s.Note = report.DoubtRulesNewer, newer
+			}
+			w.doc.Owners = append(w.doc.Owners, o)
 			s.Found++
 		}
 		if len(unknown) > 0 && len(found) == 0 {
@@ -152,6 +159,17 @@ func (w *gatewayWho) byRules(ctx context.Context, ns *netns.Handle) {
 		}
 	}
 	w.doc.Sources = append(w.doc.Sources, s)
+}
+
+// rulesNewer says why rules that were applied at a time do not show what was at another one; empty where they do.
+func rulesNewer(since, at time.Time) string {
+	switch {
+	case since.IsZero():
+		return "since when the rules are in force is not known; give --log, or the file of that time (--file)"
+	case at.Before(since):
+		return fmt.Sprintf("the rules are in force since %s only; give --log, or the file of that time (--file)", since.Local().Format("2006-01-02 15:04:05 MST"))
+	}
+	return ""
 }
 
 func (w *gatewayWho) plan(ctx context.Context, ns *netns.Handle) (*gateway.Plan, *gateway.Facts, error) {

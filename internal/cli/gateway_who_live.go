@@ -29,6 +29,16 @@ func planInForce(ctx context.Context, env *Env, ns *netns.Handle) (*gateway.Plan
 	return plan, &facts, err
 }
 
+// rulesSince is when the rules in force were applied; zero where that is not known.
+func rulesSince(env *Env, ns *netns.Handle) time.Time {
+	h, err := gatewayHost(env, ns)
+	if err != nil {
+		return time.Time{}
+	}
+	since, _ := h.InForceSince() // what cannot be read does not say it
+	return since
+}
+
 // byTable asks the connection table.
 func (w *gatewayWho) byTable(ctx context.Context, ns *netns.Handle) {
 	s := report.WhoSource{Kind: "table"}

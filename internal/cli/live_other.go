@@ -151,6 +151,8 @@ func planInForce(context.Context, *Env, *netns.Handle) (*gateway.Plan, *gateway.
 	return nil, nil, nil
 }
 
+func rulesSince(*Env, *netns.Handle) time.Time { return time.Time{} }
+
 func (w *gatewayWho) byTable(context.Context, *netns.Handle) {}
 
 func gatewayFacts(context.Context, *netns.Handle, *gateway.Config) (gateway.Facts, error) {

@@ -41,6 +41,9 @@ const (
 	WhoUnknown WhoAnswer = "unknown"
 )
 
+// DoubtRulesNewer: the rules were not in force at that time, or not as far as is known.
+const DoubtRulesNewer = "rules-newer"
+
 // NATOwner is a host inside with what it has outside.
 type NATOwner struct {
 	// Source is rules, table or log.
@@ -81,7 +84,7 @@ type WhoSource struct {
 	To    *time.Time `json:"to,omitempty"`
 	Lost  uint64     `json:"lost,omitempty"`
 	More  int        `json:"more,omitempty"`
-	// Doubt is why it cannot answer for sure (natlog.Doubt, and no-log and unknown-addresses), GapFrom and GapTo the times
+	// Doubt is why it cannot answer for sure (natlog.Doubt, and no-log, rules-newer and unknown-addresses), GapFrom and GapTo the times
 	// that the log has around one that it lacks. Gaps is how many it has.
 	Doubt   string     `json:"doubt,omitempty"`
 	GapFrom *time.Time `json:"gap_from,omitempty"`
@@ -114,7 +117,7 @@ func (g *GatewayWho) Settle() {
 			if !slices.Contains(g.Hosts, host) {
 				g.Hosts = append(g.Hosts, host)
 			}
-			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming && o.Source == "rules"
+			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming && o.Source == "rules" && o.Doubt == ""
 			if o.Source != "rules" { // which know none
 				zones[o.Zone] = true
 			}

@@ -223,6 +223,21 @@ func (h Host) InForce() (*gateway.Plan, error) {
 	return h.store().Plan(state.Digest), nil
 }
 
+// InForceSince is when the rules that are in force were applied; zero where no transaction of this boot says it.
+func (h Host) InForceSince() (time.Time, error) {
+	state, err := h.State()
+	if err != nil {
+		return time.Time{}, err
+	}
+	open, err := h.Transactions()
+	for _, tx := range slices.Backward(open) {
+		if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway && c.After == state.Digest }) {
+			return tx.CreatedAt, err
+		}
+	}
+	return time.Time{}, err
+}
+
 // Out are the hosts of a plan in force that new connections do not go to.
 func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 	all, err := h.Engines.InUse(h.Netns, p)
