@@ -41,7 +41,7 @@ const (
 	LostRecords Doubt = "lost-records"
 	// NoBegin: nothing was found, and who had it may be in a file before those that were read, which lack the begin of a run.
 	NoBegin Doubt = "no-begin"
-	// NotAll: nothing was found, and the run of that time has no starts of what was there when it began, or none at all.
+	// NotAll: nothing was found, and the run of that time lacks starts of what was there when it began, or has none at all.
 	NotAll Doubt = "not-all"
 	// NoEnd and NoStart: the log lacks one of them.
 	NoEnd   Doubt = "no-end"
@@ -100,9 +100,18 @@ type runs struct {
 type run struct {
 	from, to       time.Time
 	begun, stopped bool
-	without        Without
-	lost           []time.Time
+	// listed: all that was there when it began has a start. netns is that of its begin.
+	listed  bool
+	netns   string
+	without Without
+	lost    []time.Time
 }
+
+// lists reports whether the run has a start of all that was there when it began: what has none was not there.
+func (r *run) lists() bool { return r.begun && r.listed && r.without == "" }
+
+// isWhole reports whether the run has a record of each connection that was there in its time.
+func (r *run) isWhole() bool { return r.lists() && len(r.lost) == 0 }
 
 func (r *run) covers(at time.Time) bool { return !at.Before(r.from) && !at.After(r.to) }
 
@@ -145,7 +154,7 @@ func (of *runs) add(r *Record) {
 	case r.Kind == Begin:
 		of.begun = true
 		if !slices.ContainsFunc(of.all, func(known run) bool { return known.begun && known.from.Equal(r.Time) }) {
-			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, without: r.Without})
+			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, netns: r.Netns, without: r.Without})
 		}
 		return
 	case last < 0 || of.all[last].stopped && r.Time.After(of.all[last].to): // its begin is not in the log
@@ -162,7 +171,11 @@ func (of *runs) add(r *Record) {
 	if r.Kind == Lost {
 		now.lost = append(now.lost, r.Time)
 	}
+	if r.Time.Before(now.from) { // of the run before, delivered twice
+		return
+	}
 	now.stopped = now.stopped || r.Kind == Stop
+	now.listed = now.listed || r.Kind == Listed && r.Netns == now.netns
 }
 
 func (h *History) concerns(r *Record) bool { return h.query.concerns(r, h.inside) }
@@ -205,7 +218,7 @@ func (h *History) add(r *Record, in int) {
 	if i, known := h.ended[key]; known && h.held[i].Until.Equal(r.Time) {
 		return
 	}
-	if i := h.lasting(key); i >= 0 {
+	if i := h.lasting(key, in); i >= 0 {
 		one := &h.held[i]
 		one.Until, one.again, one.to = r.Time, false, in
 		one.Stepped = r.Time.Before(one.Since)
@@ -219,24 +232,51 @@ func (h *History) add(r *Record, in int) {
 	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, Stepped: r.Time.Before(r.Started), to: in})
 }
 
-// lasting is the first without an end of those with the same addresses and ports, rather one whose translation another one
-// did not have since; -1 for none.
-func (h *History) lasting(key session) int {
-	list := h.open[key]
-	for _, i := range list {
-		if !h.held[i].again {
+// lasting is the first without an end of those with the same addresses and ports that may be there in a run, rather one whose
+// translation another one did not have since; -1 for none.
+func (h *History) lasting(key session, in int) int {
+	found := -1
+	for _, i := range h.open[key] {
+		one := &h.held[i]
+		of := h.places[one.place()]
+		switch {
+		case of.goneBy(one, of.all[in-1].from.Add(-1)): // the list of a run between lacks it
+		case !one.again:
 			return i
+		case found < 0:
+			found = i
 		}
 	}
-	if len(list) > 0 {
-		return list[0]
+	return found
+}
+
+// goneBy reports whether a run that began until then, after those that have it, shows that a connection without an end had
+// ended: it has neither its start nor its end.
+func (of *runs) goneBy(one *Held, then time.Time) bool {
+	if one.to != 0 {
+		return false
 	}
-	return -1
+	last := &of.all[one.confirmed-1]
+	return slices.ContainsFunc(of.all[one.confirmed:], func(r run) bool {
+		return r.isWhole() && r.netns == one.Netns && !r.from.Before(last.to) && !r.from.After(then)
+	})
+}
+
+// notYet reports whether a run that was written until then or later, before the first that has it, shows that a connection
+// whose start is not known had not begun: it would have it.
+func (of *runs) notYet(one *Held, then time.Time) bool {
+	first := one.from
+	if first == 0 {
+		first = one.to
+	}
+	return one.Since.IsZero() && slices.ContainsFunc(of.all[:first-1], func(r run) bool {
+		return r.isWhole() && r.netns == one.Netns && !r.to.After(of.all[first-1].from) && !r.to.Before(then)
+	})
 }
 
 // addPresent takes what was there when a run began: it may be known from the run before.
 func (h *History) addPresent(key session, r *Record, in int) {
-	if i := h.lasting(key); i >= 0 && !h.held[i].again {
+	if i := h.lasting(key, in); i >= 0 && !h.held[i].again {
 		h.held[i].confirmed = max(h.held[i].confirmed, in)
 		return
 	}
@@ -315,7 +355,7 @@ func (h *History) Held() (all []Held) {
 // holds reports whether it may have been held at a time; what is not known does not exclude it.
 func (h *Held) holds(of *runs, at time.Time) bool {
 	if !h.Stepped {
-		return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at))
+		return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at)) && !of.notYet(h, at) && !of.goneBy(h, at)
 	}
 	// Of two readings of the clock one was the same for another time; another run is not concerned.
 	for i := range of.all {
@@ -344,6 +384,10 @@ func (h *History) doubt(one *Held, of *runs) Doubt {
 		return doubt
 	case one.again:
 		return NoEnd
+	case one.to == 0 && one.isBefore(in) && one.Since.IsZero():
+		return NoStart
+	case one.to == 0 && one.isBefore(in): // it was there from then until it was seen
+		return ""
 	case one.to == 0 && !one.isKnown(in):
 		return Gap
 	case one.to == 0 && of.lacks(one.from, one.confirmed, one.Since, h.at):
@@ -367,6 +411,11 @@ func (h *Held) unseen(at time.Time) Doubt {
 // isKnown reports whether one of the runs has its start, or had it at its begin.
 func (h *Held) isKnown(in []int) bool {
 	return slices.ContainsFunc(in, func(run int) bool { return run >= h.from && run <= h.confirmed })
+}
+
+// isBefore reports whether all the runs are before the first that has it.
+func (h *Held) isBefore(in []int) bool {
+	return !slices.ContainsFunc(in, func(run int) bool { return run >= h.from })
 }
 
 // lacks reports whether records are missing since a connection was last known to be there, until at.
@@ -417,7 +466,7 @@ func (h *History) Omits() (doubt Doubt) {
 			switch run := &of.all[n-1]; {
 			case !run.begun:
 				return NoBegin
-			case run.without != "":
+			case !run.lists():
 				doubt = NotAll
 			}
 		}
@@ -470,15 +519,16 @@ func (h *History) Gaps() (n int, from, to time.Time) {
 	return n, from, to
 }
 
-// GapAfter is the first time without the log after the start of one that is in doubt for it.
+// GapAfter is the first time without the log after the last run that is known to have had a connection; zero where the time
+// that is asked for is not after that, as it is in a run before the first that has it.
 func (h *History) GapAfter(one *Held) (from, to time.Time) {
 	of := h.places[one.place()]
-	if one.from == 0 {
+	if one.confirmed == 0 || h.at.Before(of.all[one.confirmed-1].to) {
 		return from, to
 	}
-	from = of.all[one.from-1].to
-	if one.from < len(of.all) {
-		to = of.all[one.from].from
+	from = of.all[one.confirmed-1].to
+	if one.confirmed < len(of.all) {
+		to = of.all[one.confirmed].from
 	}
 	return from, to
 }

@@ -152,7 +152,7 @@ func ParseJSON(text []byte) (r Record, err error) {
 		if l.ReplyZone != nil {
 			r.ReplyZone = *l.ReplyZone
 		}
-	case Lost, Begin, Stop, Alive:
+	case Lost, Begin, Stop, Alive, Listed:
 	default:
 		return r, fmt.Errorf("event %q: %w", l.Event, errNotALine)
 	}

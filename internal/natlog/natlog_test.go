@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func samples() []Record {
 		{Kind: Stop, Time: noon, Node: "gw1"},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40002"), NAT: at("203.0.113.9:1025"), Dst: at("198.51.100.1:443"), Zone: 5, Before: true, Started: noon.Add(-time.Hour)},
 		{Kind: Alive, Time: noon, Node: "gw1"},
+		{Kind: Listed, Time: noon, Node: "gw1"},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40003"), NAT: at("203.0.113.9:1026"), Dst: at("198.51.100.1:443"), Zone: 5, ReplyZone: 5, Started: noon},
 	}
 }
@@ -136,11 +138,11 @@ func TestSyslog(t *testing.T) {
 	if got[2]["natEvent"] != "5" || got[2]["postNAPTDestinationTransportPort"] != "5353" || got[4]["notSentFlowTotalCount"] != "7" {
 		t.Error(got)
 	}
-	if got[6]["internalAddressRealm"] != "5" || got[6]["externalAddressRealm"] != "0" || got[8]["externalAddressRealm"] != "5" {
-		t.Errorf("zones: %v, %v", got[6], got[8])
+	if got[6]["internalAddressRealm"] != "5" || got[6]["externalAddressRealm"] != "0" || got[9]["externalAddressRealm"] != "5" {
+		t.Errorf("zones: %v, %v", got[6], got[9])
 	}
 	all := samples()
-	for i, want := range map[int]string{1: " session-create ", 2: " session-delete ", 6: " session-present ", 7: " alive "} {
+	for i, want := range map[int]string{1: " session-create ", 2: " session-delete ", 6: " session-present ", 7: " alive ", 8: " listed "} {
 		if text := string(all[i].AppendSyslog(nil, 1)); !strings.Contains(text, want) {
 			t.Errorf("%q has not%q", text, want)
 		}
@@ -377,6 +379,14 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		return r
 	}
 	killed := []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 2, 10), of(Begin, 30), of(Begin, 30)}
+	first := []Record{of(Begin, 0), of(Listed, 1), session(Start, 2, 10), of(Alive, 20)} // and what a second run has after it
+	second := func(more ...Record) []Record { return append(slices.Clone(first), more...) }
+	without := of(Begin, 30)
+	without.Without = WithoutPresent
+	elsewhere := of(Begin, 30)
+	elsewhere.Netns = "red"
+	ofElsewhere := of(Listed, 31)
+	ofElsewhere.Netns = "red"
 	for name, tt := range map[string]struct {
 		log    []Record
 		tables bool
@@ -386,52 +396,72 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		covers   Doubt
 		from, to int
 	}{
-		"killed, before":               {log: killed, at: 10, want: []string{"2 "}},
-		"killed, in the gap":           {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
-		"killed, in the next run":      {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"killed, after the log":        {log: killed, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 30},
-		"stopped":                      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 12), of(Begin, 30), of(Stop, 50)}, at: 20, want: []string{"2 gap"}, covers: Gap, from: 12, to: 30},
-		"open in its run":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"an end in the next run":       {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), session(End, 2, 40)}, at: 35, want: []string{"2 "}},
-		"given again in the next run":  {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 40, want: []string{"3 "}},
-		"given again in the gap":       {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 20, want: []string{"3 gap", "2 gap"}, covers: Gap, from: 10, to: 30},
-		"an end without its start":     {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
-		"before the log":               {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
-		"records were lost":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
-		"records were lost later":      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"an end that is missing":       {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
-		"the gap of another host":      {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"a number after a boot":        {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
-		"delivered twice":              {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
-		"its begin is not in the log":  {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
-		"rows with start and end":      {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
-		"rows without an end":          {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
-		"nothing":                      {at: 15, covers: NoRecords},
-		"idle":                         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 60, want: []string{"2 "}},
-		"idle, after the log":          {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 70},
-		"killed while idle":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70), of(Begin, 100)}, at: 80, want: []string{"2 gap"}, covers: Gap, from: 70, to: 100},
-		"present":                      {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 30, want: []string{"2 "}},
-		"present, then it ends":        {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 30, want: []string{"2 "}},
-		"present, after its end":       {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 45},
-		"present, before it was seen":  {log: []Record{of(Begin, 10), present(2, 20), of(Stop, 50)}, at: 15, want: []string{"2 no-start"}},
-		"present, since a known time":  {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 15, want: []string{"2 "}},
-		"present, before its start":    {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 3, covers: BeforeLog, to: 10},
-		"present, before the log":      {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
-		"present, and records lost":    {log: []Record{of(Begin, 10), present(2, 10), of(Lost, 20), of(Stop, 50)}, at: 30, want: []string{"2 lost-records"}},
-		"present in the next run":      {log: append(killed, present(2, 31), of(Stop, 50)), at: 40, want: []string{"2 "}},
-		"present in it, in the gap":    {log: append(killed, present(2, 31), of(Stop, 50)), at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
-		"present in it, in the first":  {log: append(killed, present(2, 31), of(Stop, 50)), at: 10, want: []string{"2 "}},
-		"present in a third":           {log: append(killed, of(Alive, 50), of(Begin, 60), present(2, 60), of(Stop, 90)), at: 40, want: []string{"2 "}},
-		"another one is present":       {log: append(killed, present(3, 31), of(Stop, 50)), at: 40, want: []string{"3 "}},
-		"present, delivered twice":     {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), present(2, 11), session(End, 2, 20), of(Stop, 50)}, at: 30},
-		"again present after its end":  {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), of(Stop, 25), of(Begin, 30), present(2, 30), of(Stop, 50)}, at: 40, want: []string{"2 "}},
-		"present meanwhile another":    {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 ", "2 no-start"}},
-		"rows of present ones":         {log: []Record{present(2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
-		"rows of them, before":         {log: []Record{session(Start, 4, 5), present(2, 10), session(End, 2, 20)}, tables: true, at: 7, want: []string{"2 no-start", "4 no-end"}},
-		"zones":                        {log: []Record{of(Begin, 0), zoned(2, 10, 5, 5), zoned(3, 12, 6, 6), of(Stop, 20)}, at: 15, want: []string{"2 ", "3 "}},
-		"zones of one side":            {log: []Record{of(Begin, 0), zoned(2, 10, 5, 0), zoned(3, 12, 6, 0), of(Stop, 20)}, at: 15, want: []string{"3 "}},
-		"the clock was set back":       {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
-		"the clock was set back, then": {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
+		"killed, before":                 {log: killed, at: 10, want: []string{"2 "}},
+		"killed, in the gap":             {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"killed, in the next run":        {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"killed, after the log":          {log: killed, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 30},
+		"stopped":                        {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 12), of(Begin, 30), of(Stop, 50)}, at: 20, want: []string{"2 gap"}, covers: Gap, from: 12, to: 30},
+		"open in its run":                {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"an end in the next run":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), session(End, 2, 40)}, at: 35, want: []string{"2 "}},
+		"given again in the next run":    {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"given again in the gap":         {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 20, want: []string{"3 gap", "2 gap"}, covers: Gap, from: 10, to: 30},
+		"an end without its start":       {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
+		"before the log":                 {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"records were lost":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
+		"records were lost later":        {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"an end that is missing":         {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
+		"the gap of another host":        {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"a number after a boot":          {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
+		"delivered twice":                {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
+		"its begin is not in the log":    {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
+		"rows with start and end":        {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows without an end":            {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
+		"nothing":                        {at: 15, covers: NoRecords},
+		"idle":                           {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 60, want: []string{"2 "}},
+		"idle, after the log":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 70},
+		"killed while idle":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70), of(Begin, 100)}, at: 80, want: []string{"2 gap"}, covers: Gap, from: 70, to: 100},
+		"present":                        {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, then it ends":          {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, after its end":         {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 45},
+		"present, before it was seen":    {log: []Record{of(Begin, 10), present(2, 20), of(Stop, 50)}, at: 15, want: []string{"2 no-start"}},
+		"present, since a known time":    {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 15, want: []string{"2 "}},
+		"present, before its start":      {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 3, covers: BeforeLog, to: 10},
+		"present, before the log":        {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"present, and records lost":      {log: []Record{of(Begin, 10), present(2, 10), of(Lost, 20), of(Stop, 50)}, at: 30, want: []string{"2 lost-records"}},
+		"present in the next run":        {log: append(killed, present(2, 31), of(Stop, 50)), at: 40, want: []string{"2 "}},
+		"present in it, in the gap":      {log: append(killed, present(2, 31), of(Stop, 50)), at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"present in it, in the first":    {log: append(killed, present(2, 31), of(Stop, 50)), at: 10, want: []string{"2 "}},
+		"present in a third":             {log: append(killed, of(Alive, 50), of(Begin, 60), present(2, 60), of(Stop, 90)), at: 40, want: []string{"2 "}},
+		"another one is present":         {log: append(killed, present(3, 31), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"present, delivered twice":       {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), present(2, 11), session(End, 2, 20), of(Stop, 50)}, at: 30},
+		"again present after its end":    {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), of(Stop, 25), of(Begin, 30), present(2, 30), of(Stop, 50)}, at: 40, want: []string{"2 "}},
+		"present meanwhile another":      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 ", "2 no-start"}},
+		"not listed in the next run":     {log: second(of(Begin, 30), session(Start, 4, 30), of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"4 "}},
+		"not listed, nobody":             {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 40},
+		"not listed, in the gap":         {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"2 gap"}, covers: Gap, from: 20, to: 30},
+		"not listed, in a third":         {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50), of(Begin, 60), of(Stop, 70)), at: 65},
+		"the list has no end":            {log: second(of(Begin, 30), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"the list, and records lost":     {log: second(of(Begin, 30), of(Listed, 31), of(Lost, 32), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"a list of another namespace":    {log: second(of(Begin, 30), ofElsewhere, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"another namespace has its own":  {log: second(elsewhere, ofElsewhere, of(Stop, 50)), at: 15, want: []string{"2 "}},
+		"a list without its run":         {log: second(without, of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"a list delivered twice":         {log: second(of(Begin, 30), of(Listed, 1), of(Stop, 20), of(Alive, 50)), at: 40, want: []string{"2 gap"}},
+		"not listed, then an end":        {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), session(End, 2, 70), of(Stop, 80)), at: 40},
+		"not listed, then present":       {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), present(2, 60), of(Listed, 61), of(Stop, 80)), at: 40},
+		"its end before the list":        {log: second(of(Begin, 30), session(End, 2, 31), of(Listed, 32), of(Stop, 80)), at: 30, want: []string{"2 "}},
+		"first seen in the next run":     {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 5},
+		"seen in the next, but no list":  {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)}, at: 5, want: []string{"4 no-start"}},
+		"seen in the next, in the gap":   {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"4 gap", "2 gap"}, covers: Gap, from: 20, to: 30},
+		"seen in the next, before":       {log: []Record{of(Begin, 10), of(Listed, 11), of(Alive, 20), of(Begin, 30), present(4, 30), of(Stop, 50)}, at: 5, covers: BeforeLog, to: 10},
+		"an end alone in the next":       {log: []Record{of(Begin, 0), of(Listed, 1), of(Alive, 20), of(Begin, 30), session(End, 4, 40)}, at: 15},
+		"seen in it, since a known time": {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), row(present(4, 30), 8), of(Stop, 50)}, at: 15, want: []string{"4 "}},
+		"present meanwhile, and listed":  {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), of(Listed, 31), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 "}},
+		"rows of present ones":           {log: []Record{present(2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows of them, before":           {log: []Record{session(Start, 4, 5), present(2, 10), session(End, 2, 20)}, tables: true, at: 7, want: []string{"2 no-start", "4 no-end"}},
+		"zones":                          {log: []Record{of(Begin, 0), zoned(2, 10, 5, 5), zoned(3, 12, 6, 6), of(Stop, 20)}, at: 15, want: []string{"2 ", "3 "}},
+		"zones of one side":              {log: []Record{of(Begin, 0), zoned(2, 10, 5, 0), zoned(3, 12, 6, 0), of(Stop, 20)}, at: 15, want: []string{"3 "}},
+		"the clock was set back":         {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
+		"the clock was set back, then":   {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHistory(Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 44444}, false, when(tt.at))
@@ -456,5 +486,75 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 				t.Errorf("%q from %d to %d", covers, second(from), second(to))
 			}
 		})
+	}
+}
+
+// TestWhatARunLeavesOut: that nobody was found says that nobody was there in a run alone that lists what was there when it began.
+func TestWhatARunLeavesOut(t *testing.T) {
+	of := func(kind Kind, second int64, without Without) Record {
+		return Record{Kind: kind, Time: time.Unix(second, 0), Node: "gw", Without: without}
+	}
+	for name, tt := range map[string]struct {
+		log  []Record
+		want Doubt
+	}{
+		"listed":                   {[]Record{of(Begin, 10, ""), of(Listed, 11, ""), of(Stop, 50, "")}, ""},
+		"the reading is under way": {[]Record{of(Begin, 10, ""), of(Alive, 50, "")}, NotAll},
+		"the reading was stopped":  {[]Record{of(Begin, 10, ""), of(Lost, 20, ""), of(Stop, 50, "")}, NotAll},
+		"without present":          {[]Record{of(Begin, 10, WithoutPresent), of(Stop, 50, "")}, NotAll},
+		"without starts":           {[]Record{of(Begin, 10, WithoutStarts), of(Stop, 50, "")}, NotAll},
+		"no begin":                 {[]Record{of(Listed, 11, ""), of(Stop, 50, "")}, NoBegin},
+		"listed in the run before": {[]Record{of(Begin, 1, ""), of(Listed, 2, ""), of(Stop, 3, ""), of(Begin, 10, ""), of(Stop, 50, "")}, NotAll},
+	} {
+		h := NewHistory(Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 44444}, false, time.Unix(30, 0))
+		for i := range tt.log {
+			h.Add(&tt.log[i])
+		}
+		if got := h.Omits(); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestTheGapAfterIt has a connection in the first run that the second one confirms, in logs of four.
+func TestTheGapAfterIt(t *testing.T) {
+	one := Record{Kind: Start, Node: "gw", Protocol: unix.IPPROTO_UDP, Src: at("10.77.0.2:44444"), NAT: at("203.0.113.9:44444"), Dst: at("198.51.100.1:53")}
+	start := func(second int64, before bool) Record {
+		r := one
+		r.Time, r.Before = time.Unix(second, 0), before
+		return r
+	}
+	of := func(kind Kind, second int64) Record {
+		return Record{Kind: kind, Time: time.Unix(second, 0), Node: "gw"}
+	}
+	runs := func(a, b, c Record) []Record {
+		return []Record{of(Begin, 10), a, of(Stop, 19), of(Begin, 20), b, of(Stop, 29), of(Begin, 30), c, of(Stop, 39), of(Begin, 40), of(Stop, 49)}
+	}
+	alive := func(second int64) Record { return of(Alive, second) }
+	for name, tt := range map[string]struct {
+		log      []Record
+		at       int64
+		from, to int64
+	}{
+		"confirmed by the second":       {runs(start(11, false), start(21, true), alive(31)), 35, 29, 30},
+		"confirmed by it, asked later":  {runs(start(11, false), start(21, true), alive(31)), 45, 29, 30},
+		"confirmed by none":             {runs(start(11, false), alive(21), alive(31)), 35, 19, 20},
+		"confirmed by the third":        {runs(start(11, false), alive(21), start(31, true)), 45, 39, 40},
+		"first seen in the second":      {runs(alive(11), start(21, true), alive(31)), 15, 0, 0},
+		"first seen in it, asked later": {runs(alive(11), start(21, true), alive(31)), 35, 29, 30},
+	} {
+		h := NewHistory(Query{Address: one.NAT.Addr(), Port: one.NAT.Port()}, false, time.Unix(tt.at, 0))
+		for i := range tt.log {
+			h.Add(&tt.log[i])
+		}
+		all := h.Held()
+		if len(all) != 1 {
+			t.Errorf("%s: %+v", name, all)
+			continue
+		}
+		second := func(at time.Time) int64 { return max(at.Unix(), 0) }
+		if from, to := h.GapAfter(&all[0]); second(from) != tt.from || second(to) != tt.to {
+			t.Errorf("%s: the gap is from %d to %d, want %d to %d", name, second(from), second(to), tt.from, tt.to)
+		}
 	}
 }

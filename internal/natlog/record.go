@@ -27,6 +27,9 @@ const (
 	Stop  Kind = "stop"
 	// Alive says that the log is written, and complete, until its time, where nothing else was to be written for a while.
 	Alive Kind = "alive"
+	// Listed says that all connections that were there when the run began have a start in it: until then, and in a run
+	// without it, some may be missing.
+	Listed Kind = "listed"
 )
 
 // Record is one line of a log.

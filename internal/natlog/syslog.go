@@ -77,7 +77,7 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 }
 
 // messageIDs are what MSGID has: at most 32 printable characters.
-var messageIDs = [...]string{"nat-log", "session-create", "session-delete", "lost", "session-present", "alive"}
+var messageIDs = [...]string{"nat-log", "session-create", "session-delete", "lost", "session-present", "alive", "listed"}
 
 func (r *Record) messageID() int {
 	switch r.Kind {
@@ -92,6 +92,8 @@ func (r *Record) messageID() int {
 		return 3
 	case Alive:
 		return 5
+	case Listed:
+		return 6
 	}
 	return 0
 }

@@ -4,7 +4,6 @@ package source
 
 import (
 	"testing"
-	"time"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
@@ -50,7 +49,7 @@ func BenchmarkPresentMillion(b *testing.B) {
 					err = s.readPresent(b.Context())
 				case *table:
 					s.put = put
-					err = s.present(b.Context(), time.Now())
+					err = s.present(b.Context())
 				}
 				if err != nil {
 					b.Fatal(err)

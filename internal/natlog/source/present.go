@@ -36,6 +36,7 @@ const mostPresent = 1 << 22
 const (
 	reasonPresent = "connections that were there when the log began, for which there was no room"
 	reasonResized = "the connection table was resized again and again while what was there when the log began was read"
+	reasonUnread  = "what was there when the log began was not read to its end: at least so many connections that were there are missing"
 )
 
 func (p *present) key(r *natlog.Record) uint64 { return maphash.Comparable(p.seed, r.Connection()) }
@@ -90,7 +91,8 @@ func (t *trace) readPresent(ctx context.Context) error {
 	var waiting []natlog.Record
 	var assured []bool
 	hand := func() error {
-		// Whose first packet has left by now is one of the events: the tracepoint is behind the place that makes an entry.
+		// Connections whose first packet has already left are among the events: the tracepoint is behind the place that makes
+		// an entry.
 		err := t.follow(time.Now())
 		if err == nil {
 			err = t.o.await(ctx, len(waiting), t.follow)
@@ -114,12 +116,7 @@ func (t *trace) readPresent(ctx context.Context) error {
 	if err == nil {
 		err = hand()
 	}
-	if p.left > 0 {
-		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: p.left, Reason: reasonPresent})
-	}
-	if result.Interrupted {
-		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: 1, Reason: reasonResized})
-	}
+	t.records = append(t.records, p.outcome(result.Interrupted, err != nil)...)
 	t.flush()
 	if p.seen = nil; ctx.Err() != nil {
 		return nil
@@ -129,6 +126,30 @@ func (t *trace) readPresent(ctx context.Context) error {
 	}
 	return nil
 }
+
+// outcome are the records behind the starts of what is there: what is missing of it, or that all of it is listed.
+func (p *present) outcome(interrupted, failed bool) (all []natlog.Record) {
+	missing := func(n uint64, reason string) {
+		all = append(all, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: n, Reason: reason})
+	}
+	if p.left > 0 {
+		missing(p.left, reasonPresent)
+	}
+	if interrupted {
+		missing(1, reasonResized)
+	}
+	if failed {
+		missing(1, reasonUnread)
+	}
+	if len(all) == 0 {
+		all = append(all, natlog.Record{Kind: natlog.Listed, Time: time.Now()})
+	}
+	return all
+}
+
+// forget forgets what was there before, of which an end was missed: the next start may be of another connection with the same
+// addresses and ports.
+func (p *present) forget() { clear(p.before) }
 
 // presentRecord is the start of an entry. One that is assured was there when the tracepoints were attached: otherwise they
 // would have seen its start. One that is not may have begun since.
@@ -165,23 +186,37 @@ func sleep(until time.Time) error {
 // roomEvery is how often it is asked whether there is room.
 const roomEvery = 10 * time.Millisecond
 
-// present hands on the starts of what the first reading had; they have the time now.
-func (t *table) present(ctx context.Context, now time.Time) error {
+// present hands on the starts of what the first reading had, with the time of that reading, and whether these are all.
+func (t *table) present(ctx context.Context) error {
 	var some []natlog.Record
+	left := uint64(len(t.live))
 	hand := func() error {
 		err := t.o.await(ctx, len(some), sleep)
+		left -= uint64(len(some))
 		t.hand(some)
 		some = some[:0]
 		return err
 	}
+	var err error
 	for _, f := range t.live {
 		r := f.record
-		r.Time, r.Before = now, true
+		if r.Time, r.Before = t.before, true; r.Started.After(t.before) { // it began while the table was read
+			r.Time, r.Before = r.Started, false
+		}
 		if some = append(some, r); len(some) == batch {
-			if err := hand(); err != nil {
-				return err
+			if err = hand(); err != nil {
+				break
 			}
 		}
 	}
-	return hand()
+	if err == nil {
+		err = hand()
+	}
+	switch {
+	case left > 0:
+		t.hand([]natlog.Record{{Kind: natlog.Lost, Time: time.Now(), Count: left, Reason: reasonUnread}})
+	case t.whole:
+		t.hand([]natlog.Record{{Kind: natlog.Listed, Time: time.Now()}})
+	}
+	return err
 }

@@ -4,13 +4,18 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/bpf/sessions"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/natlog"
@@ -91,6 +96,24 @@ func connected(t *testing.T, client, server *netns.Handle, port int) {
 	})
 }
 
+// sendMany has n connections of UDP begin, from port 10000 on.
+func sendMany(t *testing.T, client *netns.Handle, n int) {
+	t.Helper()
+	testutil.Inside(t, client, func() error {
+		for i := range n {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: 10000 + i}}).Dial("udp", "198.18.2.2:53")
+			if err != nil {
+				return err
+			}
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+			c.Close()
+		}
+		return nil
+	})
+}
+
 func forget(t *testing.T, gw *netns.Handle, ports ...uint16) {
 	t.Helper()
 	f := &conntrack.Filter{Family: unix.AF_INET}
@@ -145,6 +168,9 @@ func TestWhatIsThereBefore(t *testing.T) {
 				if n := len(r.of(natlog.Start, 0)); n != 3 {
 					t.Errorf("%d starts", n)
 				}
+				if n, lost := len(r.of(natlog.Listed, 0)), r.of(natlog.Lost, 0); n != 1 || len(lost) != 0 {
+					t.Errorf("%d records say that all is listed, lost: %+v", n, lost)
+				}
 			})
 		}
 	}
@@ -163,6 +189,9 @@ func TestWhatIsThereIsLeftOut(t *testing.T) {
 		if n := len(r.of(natlog.Start, 9000)); n != 0 {
 			t.Errorf("%+v: %d starts of before", o, n)
 		}
+		if n := len(r.of(natlog.Listed, 0)); n != 0 {
+			t.Errorf("%+v: a list of what it leaves out", o)
+		}
 	}
 }
 
@@ -171,19 +200,7 @@ func TestWhatIsThereIsLeftOut(t *testing.T) {
 func TestBeginsAndEndsWhileTheTableIsRead(t *testing.T) {
 	client, gw, _ := gateway(t)
 	const before, meanwhile, each = 5 * batch, 60, 20
-	testutil.Inside(t, client, func() error {
-		for i := range before {
-			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: 10000 + i}}).Dial("udp", "198.18.2.2:53")
-			if err != nil {
-				return err
-			}
-			if _, err := c.Write([]byte("x")); err != nil {
-				return err
-			}
-			c.Close()
-		}
-		return nil
-	})
+	sendMany(t, client, before)
 	endsOf := func(n int) []uint16 { // of before, and every second of meanwhile
 		ports := []uint16{uint16(10000 + 41*(n+1))}
 		if n%2 == 0 {
@@ -238,6 +255,7 @@ func TestBeginsAndEndsWhileTheTableIsRead(t *testing.T) {
 			}
 		case natlog.End:
 			ends[port]++
+		case natlog.Listed:
 		default:
 			t.Errorf("%+v", r.all[i])
 		}
@@ -299,6 +317,8 @@ func TestMoreThanAreRemembered(t *testing.T) {
 			switch all[i].Kind {
 			case natlog.Start:
 				starts++
+			case natlog.Listed:
+				t.Error("it says that all is listed")
 			case natlog.Lost:
 				lost += all[i].Count
 				cancel()
@@ -306,6 +326,96 @@ func TestMoreThanAreRemembered(t *testing.T) {
 		}
 	}); err != nil || starts != 10 || lost != 5 {
 		t.Errorf("%d starts, %d lost: %v", starts, lost, err)
+	}
+}
+
+// TestTheReadingIsStopped while outputs have no room: the log says that it lacks some, and not that all is listed.
+func TestTheReadingIsStopped(t *testing.T) {
+	client, gw, _ := gateway(t)
+	sendMany(t, client, 2*batch+1)
+	for _, way := range []Way{Trace, Table} {
+		asked := make(chan struct{})
+		once := sync.OnceFunc(func() { close(asked) })
+		r := run(t, Options{Netns: gw, Way: way, lastWait: time.Millisecond, Room: func(int) bool { once(); return false }})
+		<-asked
+		r.stop()
+		lost := r.of(natlog.Lost, 0)
+		if len(lost) != 1 || lost[0].Reason != reasonUnread || lost[0].Count == 0 || len(r.of(natlog.Listed, 0)) != 0 {
+			t.Errorf("%s: lost %+v, listed %d", way, lost, len(r.of(natlog.Listed, 0)))
+		}
+		if starts := len(r.of(natlog.Start, 0)); way == Table && starts+int(lost[0].Count) != 2*batch+1 {
+			t.Errorf("%d starts and %d lost", starts, lost[0].Count)
+		}
+	}
+}
+
+// TestTheEndWaitsForNoReceiver that takes nothing: what is left is handed on, for outputs to count.
+func TestTheEndWaitsForNoReceiver(t *testing.T) {
+	client, gw, _ := gateway(t)
+	r := run(t, Options{Netns: gw, Way: Table, Every: time.Hour, lastWait: time.Millisecond, Room: func(n int) bool { return n == 0 }})
+	r.await(t, "the list", natlog.Listed, 0, 1)
+	send(t, client, 9000, 53)
+	r.stop()
+	if n := len(r.of(natlog.Start, 9000)); n != 1 {
+		t.Errorf("%d starts", n)
+	}
+}
+
+// TestTheTimeOfTheFirstReading: what is there before was there then, however long outputs take to open.
+func TestTheTimeOfTheFirstReading(t *testing.T) {
+	client, gw, _ := gateway(t)
+	send(t, client, 9000, 53)
+	s, err := openTable(Options{Netns: gw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := time.Now()
+	forget(t, gw)
+	var all []natlog.Record
+	s.put = func(some []natlog.Record) { all = append(all, some...) }
+	if err := s.present(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || !all[0].Before || all[0].Time.After(opened) || all[1].Kind != natlog.Listed {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestAnEndOfBeforeIsLost: the next start with the same addresses and ports is another connection, and its end has its own start.
+func TestAnEndOfBeforeIsLost(t *testing.T) {
+	for _, c := range []struct {
+		lost  sessions.Lost
+		again bool
+	}{{sessions.Lost{Starts: 1}, true}, {sessions.Lost{Ends: 1}, false}} {
+		old, now := time.Unix(1000, 0), time.Unix(2000, 0)
+		r := natlog.Record{Kind: natlog.Start, Started: old, Src: netip.MustParseAddrPort("10.0.0.7:40001"), Dst: netip.MustParseAddrPort("198.51.100.1:443")}
+		tr := &trace{present: present{seed: maphash.MakeSeed(), before: map[uint64]int64{}, seen: map[uint64]struct{}{}, most: 10}}
+		if !tr.present.add(&r, false) {
+			t.Fatal("it was seen")
+		}
+		tr.missed(c.lost)
+		r.Started = now
+		if again := tr.present.settle(&r); again != c.again {
+			t.Errorf("%+v: the next start is another one of the same: %t", c.lost, again)
+		}
+		if r.Kind = natlog.End; tr.present.settle(&r) || !c.again && !r.Started.Equal(now) {
+			t.Errorf("%+v: the end has started %s", c.lost, r.Started)
+		}
+		if len(tr.records) != 1 || tr.records[0].Kind != natlog.Lost {
+			t.Errorf("%+v: %+v", c.lost, tr.records)
+		}
+	}
+}
+
+// TestWhatNeedsNoRight: the error of a table that may not be read names the flag that does without it.
+func TestWhatNeedsNoRight(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{fmt.Errorf("dial: %w", unix.EPERM), true}, {unix.ENOBUFS, false}} {
+		if err := unreadable(c.err); !errors.Is(err, c.err) || strings.Contains(err.Error(), "--no-present needs no CAP_NET_ADMIN") != c.want {
+			t.Error(err)
+		}
 	}
 }
 

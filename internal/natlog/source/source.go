@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Way is how connections are found.
@@ -50,6 +51,8 @@ type Options struct {
 	Note func(string)
 	// alive is the time without a record after which one says that the log is written; 0 for aliveEvery.
 	alive time.Duration
+	// lastWait is how long Table waits for Room at its end, in all; 0 for usualLastWait. Outputs have their own time after that.
+	lastWait time.Duration
 }
 
 // aliveEvery is how long a log says nothing at most, where nothing is read more seldom.
@@ -142,10 +145,19 @@ func openTrace(o Options) (*trace, error) {
 	if !o.EndsAlone && !o.NoPresent {
 		// That the table may be read shows now rather than when the log has begun.
 		if _, err := dump.Count(o.Netns); err != nil {
-			return nil, errors.Join(fmt.Errorf("read what is there when the log begins: %w", err), t.Close())
+			return nil, errors.Join(unreadable(err), t.Close())
 		}
 	}
 	return &trace{writer: newWriter(&o), tracer: t, o: o}, nil
+}
+
+// unreadable is the error of a table that may not be read, with what needs no right to.
+func unreadable(err error) error {
+	err = fmt.Errorf("read what is there when the log begins: %w", err)
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w; --no-present needs no CAP_NET_ADMIN", err)
+	}
+	return err
 }
 
 func (*trace) About() string {
@@ -190,13 +202,21 @@ func (t *trace) follow(until time.Time) error {
 	if err != nil {
 		return err
 	}
+	t.missed(lost)
+	t.flush()
+	t.alive(complete)
+	return nil
+}
+
+// missed counts events that found no room in the ring.
+func (t *trace) missed(lost sessions.Lost) {
+	if lost.Ends > 0 {
+		t.present.forget()
+	}
 	if n := lost.Starts + lost.Ends; n > 0 {
 		t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: time.Now(), Count: n,
 			Reason: fmt.Sprintf("%s: %d starts, %d ends", reasonRing, lost.Starts, lost.Ends)})
 	}
-	t.flush()
-	t.alive(complete)
-	return nil
 }
 
 func (t *trace) take(e *sessions.Event) {

@@ -132,7 +132,7 @@ func TestMoreThanAreFollowed(t *testing.T) {
 				}
 			}
 		}
-		if _, err := s.once(t.Context()); err != nil {
+		if _, err := s.once(t.Context(), t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestTheClockIsSet(t *testing.T) {
 	once := func() {
 		t.Helper()
 		s.put = func(all []natlog.Record) { seen = append(seen, all...) }
-		if _, err := s.once(t.Context()); err != nil {
+		if _, err := s.once(t.Context(), t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	usualShare       = 0.05
 	UsualConnections = 1 << 18
 	mostFollowed     = 1 << 20
+	usualLastWait    = 5 * time.Second
 )
 
 // table is Table. It follows the entries that are translated from one reading to the next.
@@ -44,8 +45,10 @@ type table struct {
 	dropped uint64
 	// unfollowed are entries of a reading for which there was no room, toldUnfollowed how many of one were reported so far.
 	unfollowed, toldUnfollowed uint64
-	slow                       bool
-	records                    []natlog.Record
+	// whole: the first reading had all that was there, and all of it is followed.
+	whole   bool
+	slow    bool
+	records []natlog.Record
 	// clock is followed, set is by how much it was set since the first reading.
 	clock *bpf.Clock
 	set   time.Duration
@@ -71,6 +74,9 @@ func openTableBy(clock func() (time.Time, error), o Options) (*table, error) {
 	if o.Connections <= 0 {
 		o.Connections = mostFollowed
 	}
+	if o.lastWait <= 0 {
+		o.lastWait = usualLastWait
+	}
 	t := &table{writer: newWriter(&o), o: o, seed: maphash.MakeSeed(), live: map[uint64]followed{}, shortest: shortestTimeout(o.Netns)}
 	if t.o.Note == nil {
 		t.o.Note = func(string) {}
@@ -95,24 +101,26 @@ func (*table) Close() error { return nil }
 
 func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 	t.put = put
-	t.hand(t.records) // of what is there some is not followed
+	t.hand(t.records) // reports entries beyond the limit
 	t.last = time.Now()
 	if !t.o.EndsAlone && !t.o.NoPresent {
-		if err := t.present(ctx, t.last); err != nil && ctx.Err() == nil {
+		if err := t.present(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+	patience, cancel := outlasting(ctx, t.o.lastWait)
+	defer cancel()
 	wait := t.o.Every
 	for {
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			_, err := t.once(context.Background())
+			_, err := t.once(context.WithoutCancel(ctx), patience) // what is there is still read
 			return err
 		case <-timer.C:
 		}
-		cost, err := t.once(ctx)
+		cost, err := t.once(ctx, patience)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -126,16 +134,25 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 	}
 }
 
-// once reads the table, hands on the differences, and returns what that cost.
-func (t *table) once(ctx context.Context) (time.Duration, error) {
+// outlasting returns a context that ends so long after ctx.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, cancel
+}
+
+// once reads the table until ctx ends, hands on the differences, for which it waits for outputs until patience ends, and returns
+// what that cost.
+func (t *table) once(ctx, patience context.Context) (time.Duration, error) {
 	began := cpuTime()
 	if err := t.read(ctx, time.Now()); err != nil {
 		return 0, err
 	}
 	for len(t.records) > 0 {
 		n := min(len(t.records), batch)
-		// Differences can wait for slow outputs: what happens meanwhile is in the next reading. An end of ctx is seen by Run.
-		_ = t.o.await(ctx, n, sleep)
+		// Differences can wait for slow outputs: what happens meanwhile is in the next reading. After that they are handed on
+		// all the same, and outputs count what they lose.
+		_ = t.o.await(patience, n, sleep)
 		t.hand(t.records[:n])
 		t.records = t.records[n:]
 	}
@@ -157,10 +174,20 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	}
 	t.set += step
 	t.o.noteStep(step)
-	result, err := dump.Each(ctx, t.o.Netns, translated, func(e *conntrack.Entry) error {
+	see := func(e *conntrack.Entry) error {
 		t.see(e, now, within)
 		return nil
-	})
+	}
+	var result dump.Result
+	if t.before.IsZero() { // what it lacks would look like a start in the second
+		result, err = dump.EachWhole(ctx, t.o.Netns, translated, func() {}, see)
+		t.whole = result.Complete && !result.Interrupted && t.unfollowed == 0
+		if result.Interrupted {
+			t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: now, Count: 1, Reason: reasonResized})
+		}
+	} else {
+		result, err = dump.Each(ctx, t.o.Netns, translated, see)
+	}
 	if err != nil {
 		return err
 	}
