@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/units"
@@ -28,6 +29,8 @@ type GatewayWho struct {
 	// Owners are what was found, Sources where it was looked for.
 	Owners  []NATOwner  `json:"owners"`
 	Sources []WhoSource `json:"sources"`
+	// zones are those of Hosts, where that is for what it is ambiguous: one address is another host in another zone.
+	zones []uint16
 }
 
 // WhoAnswer is how far the question was answered.
@@ -99,7 +102,7 @@ type WhoSource struct {
 func (g *GatewayWho) Settle() {
 	g.Hosts = []string{}
 	ruled, doubted := false, false
-	zones := map[uint16]bool{}
+	var zones []uint16
 	for _, wanted := range [...]func(*NATOwner) bool{
 		func(o *NATOwner) bool { return (o.Certain || o.Source == "log") && !o.Incoming },
 		func(o *NATOwner) bool { return !o.Certain && !o.Incoming },
@@ -118,8 +121,8 @@ func (g *GatewayWho) Settle() {
 				g.Hosts = append(g.Hosts, host)
 			}
 			g.Ambiguous = g.Ambiguous || !o.Certain && !o.Incoming && o.Source == "rules" && o.Doubt == ""
-			if o.Source != "rules" { // which know none
-				zones[o.Zone] = true
+			if o.Source != "rules" && !slices.Contains(zones, o.Zone) { // rules know none
+				zones = append(zones, o.Zone)
 			}
 			ruled = ruled || o.Certain && o.Source == "rules"
 			doubted = doubted || o.Doubt != ""
@@ -128,7 +131,11 @@ func (g *GatewayWho) Settle() {
 			break
 		}
 	}
-	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1 || len(zones) > 1 // one address is another host in another zone
+	if !g.Ambiguous && len(g.Hosts) == 1 && len(zones) > 1 {
+		slices.Sort(zones)
+		g.zones = zones
+	}
+	g.Ambiguous = g.Ambiguous || len(g.Hosts) > 1 || len(zones) > 1
 	switch {
 	case g.Ambiguous:
 		g.Answer = WhoSeveral
@@ -182,6 +189,8 @@ func (g *GatewayWho) answer() string {
 		return what + " has nothing outside that was found"
 	case len(g.Hosts) == 0:
 		return "nobody was found that has " + what
+	case len(g.zones) > 0:
+		return fmt.Sprintf("%s: ambiguous, %s in several conntrack zones (%s)", what, g.Hosts[0], strings.Trim(strings.ReplaceAll(fmt.Sprint(g.zones), " ", ", "), "[]"))
 	case g.Ambiguous && len(g.Hosts) == 1:
 		return what + ": ambiguous, one of " + g.Hosts[0]
 	case g.Ambiguous:
@@ -223,9 +232,9 @@ func (s *WhoSource) doubt() string {
 	case "lost-records":
 		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
 	case "no-begin":
-		return "these files lack the begin of that run of the log: read the older ones, too"
+		return "these files lack the begin of that run of the log: a connection from before " + moment(s.From) + " may be in older ones alone; read these, too, unless --keep or logrotate removed them"
 	case "not-all":
-		return "that run of the log leaves connections out (--ends-only or --no-present)"
+		return "that run of the log lacks connections that were there when it began (--ends-only, --no-present, or it had not read them to their end)"
 	case "no-end":
 		return "the log does not have its end"
 	case "no-start":

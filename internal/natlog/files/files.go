@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/table"
 	"github.com/parquet-go/parquet-go"
@@ -203,7 +202,7 @@ func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Re
 	batch := make([]table.NATLog, rowsAtOnce)
 	text := want.String()
 	take := func(row *table.NATLog) {
-		if r, ok := recordOf(row); ok {
+		if r, ok := natlog.OfRow(row); ok {
 			each(&r)
 		}
 	}
@@ -233,28 +232,4 @@ func rows(ctx context.Context, f *os.File, want netip.Addr, each func(*natlog.Re
 			return n, err
 		}
 	}
-}
-
-func recordOf(row *table.NATLog) (r natlog.Record, ok bool) {
-	end := func(text string, port int32) netip.AddrPort {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return netip.AddrPort{}
-		}
-		return netip.AddrPortFrom(a, uint16(port))
-	}
-	at := func(t table.Time) time.Time {
-		if t == 0 {
-			return time.Time{}
-		}
-		return t.Time()
-	}
-	protocol, err := nat.ParseProtocol(row.Protocol)
-	r = natlog.Record{Kind: natlog.Kind(row.Event), Time: at(row.Time), Node: row.Node, Netns: row.Netns, Protocol: protocol,
-		Src: end(row.Src, row.Sport), NAT: end(row.NATAddress, row.NATPort), Dst: end(row.Dst, row.Dport), Server: end(row.Server, row.ServerPort), Zone: uint16(row.Zone), ReplyZone: uint16(row.ReplyZone), Started: at(row.Started), Ended: at(row.Ended)}
-	r.Before = r.Kind == natlog.Start && !r.Started.Equal(r.Time) // also where it began before
-	if r.NAT == r.Src {                                           // the destination alone is translated
-		r.NAT = netip.AddrPort{}
-	}
-	return r, err == nil && r.IsSession() && r.Src.IsValid()
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/table"
 	"github.com/natkit/natkit/internal/table/store"
@@ -98,7 +97,7 @@ func (t *Tables) Flush(ctx context.Context) error {
 	}
 	sink := store.Of[table.NATLog](s)
 	for i := range t.kept {
-		if err := sink.Add(t.row(&t.kept[i])); err != nil {
+		if err := sink.Add(t.kept[i].Row(table.Head{Node: t.o.Node, Kernel: t.kernel})); err != nil {
 			s.Abort()
 			return err
 		}
@@ -108,21 +107,6 @@ func (t *Tables) Flush(ctx context.Context) error {
 	}
 	t.kept = t.kept[:0]
 	return nil
-}
-
-func (t *Tables) row(r *natlog.Record) table.NATLog {
-	given := r.NAT
-	if !given.IsValid() { // others see the client's own
-		given = r.Src
-	}
-	row := table.NATLog{Head: table.Head{Node: t.o.Node, Kernel: t.kernel, Netns: r.Netns, Time: table.TimeOf(r.Time)},
-		Event: string(r.Kind), Protocol: nat.ProtocolName(r.Protocol), Src: r.Src.Addr().String(), Sport: int32(r.Src.Port()),
-		NATAddress: given.Addr().String(), NATPort: int32(given.Port()), NATPortLast: int32(given.Port()), Zone: int32(r.Zone), ReplyZone: int32(r.ReplyZone),
-		Dst: r.Dst.Addr().String(), Dport: int32(r.Dst.Port()), Started: table.TimeOf(r.Started), Ended: table.TimeOf(r.Ended)}
-	if r.Server.IsValid() {
-		row.Server, row.ServerPort = r.Server.Addr().String(), int32(r.Server.Port())
-	}
-	return row
 }
 
 // Close makes the last file visible.
