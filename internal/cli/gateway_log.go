@@ -90,6 +90,28 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 		}
 		return g.run(ctx, ns)
 	})
+	g.addSource(cmd)
+	g.addOutputs(cmd)
+	g.addSpool(cmd)
+	return cmd
+}
+
+// addSource adds the flags of what is followed, and how.
+func (g *gatewayLog) addSource(cmd *cobra.Command) {
+	f := cmd.Flags()
+	way := into(&g.source, oneOf(source.Auto, source.Trace, source.Table))
+	way.text = string(source.Auto)
+	f.Var(way, "by", "find connections by `WAY`: trace (tracepoints), table (differences of the connection table), auto (trace if possible)")
+	f.Var(period(&g.every, time.Second, time.Hour), "every", "time between two readings of the table, at least; of --by table")
+	f.BoolVar(&g.endsAlone, "ends-only", false, "one record for each connection, at its end, with the time of its start")
+	f.BoolVar(&g.noPresent, "no-present", false, "leave out the connections that are there when the log begins (large tables)")
+	cmd.MarkFlagsMutuallyExclusive("ends-only", "no-present")
+	f.Var(into(&g.node, func(node string) (string, error) { return node, store.CheckNode(node) }), "node", "`NAME` of this host in the records (default: its host name)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeWords(string(source.Auto), string(source.Trace), string(source.Table))})
+}
+
+// addOutputs adds the flags of where records go.
+func (g *gatewayLog) addOutputs(cmd *cobra.Command) {
 	f := cmd.Flags()
 	to := &value{kind: repeatable, set: func(text string) error {
 		if err := checkOutput(text); err != nil {
@@ -102,27 +124,22 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 records were lost.`,
 		return nil
 	}}
 	f.Var(to, "to", "send records to this `OUTPUT` (- is stdout); may be repeated")
-	way := into(&g.source, oneOf(source.Auto, source.Trace, source.Table))
-	way.text = string(source.Auto)
-	f.Var(way, "by", "find connections by `WAY`: trace (tracepoints), table (differences of the connection table), auto (trace if possible)")
-	f.Var(period(&g.every, time.Second, time.Hour), "every", "time between two readings of the table, at least; of --by table")
-	f.BoolVar(&g.endsAlone, "ends-only", false, "one record for each connection, at its end, with the time of its start")
-	f.BoolVar(&g.noPresent, "no-present", false, "leave out the connections that are there when the log begins (large tables)")
-	cmd.MarkFlagsMutuallyExclusive("ends-only", "no-present")
+	rotate := into(&g.rotate, parseRotation)
+	f.Var(rotate, "rotate", "rename a file of --to at this `SIZE` to PATH.1, that to PATH.2, …; without, only logrotate and SIGHUP do")
+	f.Var(between(&g.keep, 1, mostKept), "keep", "how many renamed files stay with --rotate")
+	requires(cmd, "keep", "rotate")
+	f.Var(into(&g.s3, notEmpty("a URL")), "s3-endpoint", "with --to parquet:s3://…: `URL` of the store (default AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then that of AWS)")
+}
+
+// addSpool adds the flags of what waits for receivers.
+func (g *gatewayLog) addSpool(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.Var(into(&g.spool, notEmpty("a directory")), "spool", "keep what waits for a receiver in this `DIR`, in a directory for each output")
 	size := into(&g.spoolSize, parseSpool)
 	size.text = "1G"
 	f.Var(size, "spool-size", "`SIZE` of the spool of each output at most: 100M, 1G, …")
 	requires(cmd, "spool-size", "spool")
-	rotate := into(&g.rotate, parseRotation)
-	f.Var(rotate, "rotate", "rename a file of --to at this `SIZE` to PATH.1, that to PATH.2, …; without, only logrotate and SIGHUP do")
-	f.Var(between(&g.keep, 1, mostKept), "keep", "how many renamed files stay with --rotate")
-	requires(cmd, "keep", "rotate")
 	f.Var(period(&g.flush, 0, time.Hour), "flush", "how long the end waits for receivers to take what they have not")
-	f.Var(into(&g.node, func(node string) (string, error) { return node, store.CheckNode(node) }), "node", "`NAME` of this host in the records (default: its host name)")
-	f.Var(into(&g.s3, notEmpty("a URL")), "s3-endpoint", "with --to parquet:s3://…: `URL` of the store (default AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then that of AWS)")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeWords(string(source.Auto), string(source.Trace), string(source.Table))})
-	return cmd
 }
 
 // onePath is a path in one form, or another output as it is.

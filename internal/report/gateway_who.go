@@ -234,7 +234,7 @@ func (s *WhoSource) doubt() string {
 	case "no-begin":
 		return "these files lack the begin of that run of the log: a connection from before " + moment(s.From) + " may be in older ones alone; read these, too, unless --keep or logrotate removed them"
 	case "not-all":
-		return "that run of the log lacks connections that were there when it began (--ends-only, --no-present, or it had not read them to their end)"
+		return "that run of the log may lack connections that were there when it began (--ends-only, --no-present, or it had not read them to their end)"
 	case "no-end":
 		return "the log does not have its end"
 	case "no-start":
