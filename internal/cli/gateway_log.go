@@ -315,7 +315,7 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	stop := g.reopen(files)
 	defer stop()
 	g.env.note("logging translated connections of %s by %s; until interrupted", g.target.name(), s.About())
-	put([]natlog.Record{{Kind: natlog.Begin, Time: time.Now(), Reason: s.About(), Without: g.without()}})
+	put([]natlog.Record{{Kind: natlog.Begin, Time: s.Since(), Reason: s.About(), Without: g.without()}})
 	var lost uint64
 	err = s.Run(ctx, func(records []natlog.Record) {
 		for i := range records {

@@ -200,7 +200,7 @@ func (t *table) present(ctx context.Context) error {
 	var err error
 	for _, f := range t.live {
 		r := f.record
-		if r.Time, r.Before = t.before, true; r.Started.After(t.before) { // it began while the table was read
+		if r.Time, r.Before = t.since, true; r.Started.After(t.since) { // it began while the table was read
 			r.Time, r.Before = r.Started, false
 		}
 		if some = append(some, r); len(some) == batch {

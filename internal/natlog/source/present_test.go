@@ -26,9 +26,11 @@ import (
 
 // running is a source that a test follows.
 type running struct {
-	mu   sync.Mutex
-	all  []natlog.Record
-	stop func()
+	mu  sync.Mutex
+	all []natlog.Record
+	// since is the source's own.
+	since time.Time
+	stop  func()
 }
 
 func run(t *testing.T, o Options) *running {
@@ -37,7 +39,7 @@ func run(t *testing.T, o Options) *running {
 	if err != nil || why != nil {
 		t.Fatal(why, err)
 	}
-	r := &running{}
+	r := &running{since: s.Since()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -155,7 +157,7 @@ func TestWhatIsThereBefore(t *testing.T) {
 						t.Fatalf("port %d: %d starts, %d ends", port, len(starts), len(ends))
 					}
 					s, e := &starts[0], &ends[0]
-					if !s.Before || s.Time.Before(opened) || !s.Started.Equal(e.Started) || s.Connection() != e.Connection() {
+					if !s.Before || s.Time.Before(r.since) || r.since.Before(opened) || !s.Started.Equal(e.Started) || s.Connection() != e.Connection() {
 						t.Errorf("port %d: start %+v, end %+v", port, s, e)
 					}
 					if known := !s.Started.IsZero(); known != (stamped == "1") || known && !s.Started.Before(opened) {
@@ -376,7 +378,7 @@ func TestTheTimeOfTheFirstReading(t *testing.T) {
 	if err := s.present(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 || !all[0].Before || all[0].Time.After(opened) || all[1].Kind != natlog.Listed {
+	if len(all) != 2 || !all[0].Before || all[0].Time.After(opened) || all[0].Time.Before(s.Since()) || all[1].Kind != natlog.Listed {
 		t.Errorf("%+v", all)
 	}
 }

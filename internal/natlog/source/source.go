@@ -72,6 +72,8 @@ func (o *Options) noteStep(step time.Duration) {
 type Source interface {
 	// Run calls put with records until ctx ends; put must not keep them.
 	Run(ctx context.Context, put func([]natlog.Record)) error
+	// Since is from when it misses none but what About says; no record is of a time before.
+	Since() time.Time
 	// About is how it finds them, and what it misses.
 	About() string
 	Close() error
@@ -126,9 +128,9 @@ type trace struct {
 	tracer  *sessions.Tracer
 	o       Options
 	records []natlog.Record
-	// began is when Run did: the tracepoints were attached by then.
-	began   time.Time
-	present present
+	// since is when the tracepoints were attached, began when Run did.
+	since, began time.Time
+	present      present
 }
 
 // batch is how many records are handed on at once, readEvery how long the first of them waits at most.
@@ -142,14 +144,17 @@ func openTrace(o Options) (*trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	since := time.Now()
 	if !o.EndsAlone && !o.NoPresent {
 		// That the table may be read shows now rather than when the log has begun.
 		if _, err := dump.Count(o.Netns); err != nil {
 			return nil, errors.Join(unreadable(err), t.Close())
 		}
 	}
-	return &trace{writer: newWriter(&o), tracer: t, o: o}, nil
+	return &trace{writer: newWriter(&o), tracer: t, o: o, since: since}, nil
 }
+
+func (t *trace) Since() time.Time { return t.since }
 
 // unreadable is the error of a table that may not be read, with what needs no right to.
 func unreadable(err error) error {

@@ -36,6 +36,8 @@ type table struct {
 	seed maphash.Seed
 	// live are the entries of the last reading, by a hash of what tells them apart.
 	live map[uint64]followed
+	// since is when the first reading began.
+	since time.Time
 	// round is the number of the reading, before is when the last one began.
 	round  uint32
 	before time.Time
@@ -86,7 +88,8 @@ func openTableBy(clock func() (time.Time, error), o Options) (*table, error) {
 		return nil, err
 	}
 	// The first reading is what is there already, of which it is not known when it began.
-	if err := t.read(context.Background(), time.Now()); err != nil {
+	t.since = time.Now()
+	if err := t.read(context.Background(), t.since); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -96,6 +99,8 @@ func (t *table) About() string {
 	return fmt.Sprintf("differences of the connection table, read every %s or as seldom as %g %% of a CPU allows: not connections that come and go between two readings; an entry stays for %s at least after its last packet, unless the table is full or it is deleted",
 		seconds(t.o.Every), 100*t.o.Share, seconds(t.shortest))
 }
+
+func (t *table) Since() time.Time { return t.since }
 
 func (*table) Close() error { return nil }
 
