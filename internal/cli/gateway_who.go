@@ -215,7 +215,7 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 		s.Error = err.Error()
 	}
 	if found.Skipped > 0 {
-		s.Note = fmt.Sprintf("%d lines are none of a NAT log", found.Skipped)
+		s.Note = units.Plural(found.Skipped, "line is", "lines are") + " none of a NAT log"
 	}
 	if !h.First.IsZero() {
 		s.From, s.To = &h.First, &h.Last
@@ -231,11 +231,15 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 			}
 		}
 	}
-	if doubt == "" && s.Found == 0 && h.Lost > 0 {
+	switch {
+	case doubt != "":
+	case !at.IsZero() && !h.Tables:
+		doubt = h.Omits()
+	case s.Found == 0 && h.Lost > 0:
 		doubt = natlog.LostRecords
 	}
-	if doubt == "" && s.Found == 0 && !at.IsZero() && !h.Tables {
-		doubt = h.Omits()
+	if doubt == "" && found.Skipped > 0 {
+		doubt = natlog.Unread
 	}
 	s.Doubt = string(doubt)
 	if !from.IsZero() {

@@ -23,6 +23,8 @@ type Held struct {
 	// begin it was still there. again: Until is of another connection.
 	from, confirmed, to int
 	again               bool
+	// endWithin is how much earlier than Until it may have ended.
+	endWithin time.Duration
 }
 
 // Doubt is why a log does not say it for sure.
@@ -46,6 +48,10 @@ const (
 	// NoEnd and NoStart: the log lacks one of them.
 	NoEnd   Doubt = "no-end"
 	NoStart Doubt = "no-start"
+	// Unread: there are lines that are none of a NAT log, which may have been some.
+	Unread Doubt = "unread-lines"
+	// BetweenReadings: it began or ended at some time between two readings of the table, and the time is between them.
+	BetweenReadings Doubt = "between-readings"
 	// ClockStepped: the clock was set back between start and end.
 	ClockStepped Doubt = "clock-stepped"
 )
@@ -220,7 +226,7 @@ func (h *History) add(r *Record, in int) {
 	}
 	if i := h.lasting(key, in); i >= 0 {
 		one := &h.held[i]
-		one.Until, one.again, one.to = r.Time, false, in
+		one.Until, one.endWithin, one.again, one.to = r.Time, r.Within, false, in
 		one.Stepped = r.Time.Before(one.Since)
 		h.ended[key] = i
 		if h.open[key] = slices.DeleteFunc(h.open[key], func(open int) bool { return open == i }); len(h.open[key]) == 0 {
@@ -229,7 +235,7 @@ func (h *History) add(r *Record, in int) {
 		return
 	}
 	h.ended[key] = len(h.held)
-	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, Stepped: r.Time.Before(r.Started), to: in})
+	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, endWithin: r.Within, Stepped: r.Time.Before(r.Started), to: in})
 }
 
 // lasting is the first without an end of those with the same addresses and ports that may be there in a run, rather one whose
@@ -392,12 +398,23 @@ func (h *History) doubt(one *Held, of *runs) Doubt {
 		return Gap
 	case one.to == 0 && of.lacks(one.from, one.confirmed, one.Since, h.at):
 		return LostRecords
+	case one.isBetween(h.at):
+		return BetweenReadings
 	case one.Since.IsZero() && !one.Seen.IsZero():
 		return one.unseen(h.at)
 	case one.Since.IsZero() && !slices.Contains(in, one.to):
 		return NoStart
 	}
 	return ""
+}
+
+// withinUnit is that of within_s in a log.
+const withinUnit = time.Millisecond
+
+// isBetween reports whether a time is between the readings of the table of which the later one had it first, or no longer.
+func (h *Held) isBetween(at time.Time) bool {
+	return h.Kind == Start && !h.Since.IsZero() && at.Before(h.Since.Add(h.Within-withinUnit)) ||
+		!h.Until.IsZero() && !h.again && at.After(h.Until.Add(withinUnit-h.endWithin))
 }
 
 // unseen is the doubt about one of which the start is not known.
@@ -457,8 +474,12 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 	return nil, Gap, from, to
 }
 
+// told is how long after records were lost the log says so at the latest: it has a record each minute.
+const told = time.Minute
+
 // Omits is why a connection of the time that is asked for may not be in what was read, although the log was written then: the
-// begin of its run is in a file before, or the run leaves some out.
+// begin of its run is in a file before, or the run leaves some out, or lost some. Another one than was found may have had the same
+// port as well, towards another peer.
 func (h *History) Omits() (doubt Doubt) {
 	for _, of := range h.concerned() {
 		in, _, _, _ := of.at(h.at)
@@ -468,6 +489,8 @@ func (h *History) Omits() (doubt Doubt) {
 				return NoBegin
 			case !run.lists():
 				doubt = NotAll
+			case doubt == "" && run.lacks(run.from, h.at.Add(told)):
+				doubt = LostRecords
 			}
 		}
 	}

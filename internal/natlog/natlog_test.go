@@ -378,6 +378,11 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		r.Started = when(since)
 		return r
 	}
+	read := func(kind Kind, host, second, within int) Record { // by a reading of the table
+		r := session(kind, host, second)
+		r.Within = time.Duration(within) * time.Second
+		return r
+	}
 	killed := []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 2, 10), of(Begin, 30), of(Begin, 30)}
 	first := []Record{of(Begin, 0), of(Listed, 1), session(Start, 2, 10), of(Alive, 20)} // and what a second run has after it
 	second := func(more ...Record) []Record { return append(slices.Clone(first), more...) }
@@ -396,6 +401,9 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		covers   Doubt
 		from, to int
 	}{
+		"before a reading had it":        {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), of(Stop, 20)}, at: 7, want: []string{"2 between-readings"}},
+		"when a reading had it":          {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 10, want: []string{"2 "}},
+		"after a reading had it":         {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 12, want: []string{"2 between-readings"}},
 		"killed, before":                 {log: killed, at: 10, want: []string{"2 "}},
 		"killed, in the gap":             {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
 		"killed, in the next run":        {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},

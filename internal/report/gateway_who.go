@@ -239,6 +239,8 @@ func (s *WhoSource) doubt() string {
 		return "the log does not have its end"
 	case "no-start":
 		return "the log does not have its start"
+	case "between-readings":
+		return "the log is of readings of the table, and that time is between two of them"
 	case "clock-stepped":
 		return "the clock stepped: it was set back between a start and its end"
 	}
