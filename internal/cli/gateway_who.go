@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const gatewayWhoSchema = "natkit.gateway-who/1"
