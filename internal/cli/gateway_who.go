@@ -13,8 +13,8 @@ import (
 	"github.com/natkit/natkit/internal/natlog/files"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/spf13/cobra"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/spf13/cobra"
 )
 
 const gatewayWhoSchema = "natkit.gateway-who/1"
@@ -223,10 +223,14 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	}
 	doubt, from, to := h.Covers()
 	s.Gaps, _, _ = h.Gaps()
-	for _, held := range h.Held() {
-		w.doc.Owners = append(w.doc.Owners, w.heldBy(&held, "log"))
-		s.Found++
-		if held.Doubt != "" && (doubt == "" || held.Doubt == natlog.ClockStepped) {
+	all := h.Held()
+	owners := make([]report.NATOwner, len(all))
+	for i := range all {
+		owners[i] = w.heldBy(&all[i], "log")
+	}
+	w.doc.Owners, s.Found = append(w.doc.Owners, owners...), len(all)
+	for i, held := range all {
+		if owners[i].InDoubt(owners) && (doubt == "" || held.Doubt == natlog.ClockStepped) {
 			if doubt = held.Doubt; doubt == natlog.Gap {
 				from, to = h.GapAfter(&held)
 			}

@@ -125,7 +125,7 @@ func (g *GatewayWho) Settle() {
 				zones = append(zones, o.Zone)
 			}
 			ruled = ruled || o.Certain && o.Source == "rules"
-			doubted = doubted || o.Doubt != ""
+			doubted = doubted || o.InDoubt(g.Owners)
 		}
 		if len(g.Hosts) > 0 {
 			break
@@ -146,6 +146,13 @@ func (g *GatewayWho) Settle() {
 	default:
 		g.Answer = WhoNone
 	}
+}
+
+// InDoubt reports whether there is a doubt about an owner, and no other connection of the same host is certain.
+func (o *NATOwner) InDoubt(all []NATOwner) bool {
+	return o.Doubt != "" && !slices.ContainsFunc(all, func(c NATOwner) bool {
+		return c.Certain && !c.Incoming && c.Inside == o.Inside && c.Outside == o.Outside && c.Zone == o.Zone
+	})
 }
 
 // lacks reports whether a source does not know all that was asked.
