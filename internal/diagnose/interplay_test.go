@@ -182,3 +182,23 @@ func TestOnlyUplink(t *testing.T) {
 		}
 	}
 }
+
+// Rules that were replaced between both snapshots count from then on: that a new one did not count before is no sign that it turned
+// nobody away.
+func TestPortsOfReplacedRules(t *testing.T) {
+	rec := recorded(t, "snat-ports-exhausted", "a-rule-with-200-ports")
+	there := rec.Last().NATRules
+	for i, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+		rules := *there
+		rules.Rules = slices.Clone(rules.Rules)
+		for j := range rules.Rules {
+			one := &rules.Rules[j]
+			one.Handle, one.Counted, one.Packets = uint64(10*i+j+1), true, 4000
+		}
+		s.NATRules = &rules
+	}
+	r := Run(rec, Rules())
+	if got := r.IDs(); !slices.Equal(got, []string{"snat-ports-exhausted"}) {
+		t.Errorf("found %v", got)
+	}
+}

@@ -33,8 +33,9 @@ type pools struct {
 	*table
 	ports *snapshot.Ports
 	rules *snapshot.NATRules
-	// grown is what the rules' counters grew by; nil until it is asked for.
-	grown []uint64
+	// grown is what the rules' counters grew by, counted whether each counted at both times; nil until they are asked for.
+	grown   []uint64
+	counted []bool
 }
 
 // readPools gives the check that ends a rule where it is not known which ports NAT uses.

@@ -85,7 +85,10 @@ func (p *pools) turnsAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) ans
 		return unsure
 	}
 	if p.grown == nil {
-		p.grown = p.rules.Grown(before)
+		p.grown, p.counted = p.rules.Compared(before)
+	}
+	if !p.counted[pool.Rule] {
+		return unsure
 	}
 	refused := float64(p.grown[pool.Rule])
 	for i := range p.ports.Pools {

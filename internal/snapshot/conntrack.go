@@ -267,9 +267,16 @@ type NATCondition struct {
 // Grown returns what the counter of each rule grew by since earlier rules, in which it is found by
 // its place; 0 where it does not count, or is new.
 func (n *NATRules) Grown(before *NATRules) []uint64 {
-	grown := make([]uint64, len(n.Rules))
+	grown, _ := n.Compared(before)
+	return grown
+}
+
+// Compared is Grown, with whether each rule counted at both times: one that is new, or whose counter was set back, is not known by
+// what it grew by.
+func (n *NATRules) Compared(before *NATRules) (grown []uint64, known []bool) {
+	grown, known = make([]uint64, len(n.Rules)), make([]bool, len(n.Rules))
 	if before == nil {
-		return grown
+		return grown, known
 	}
 	type place struct {
 		source, family, table, chain, hook, text string
@@ -295,11 +302,11 @@ func (n *NATRules) Grown(before *NATRules) []uint64 {
 	})
 	places(n.Rules, func(i int, p place) {
 		r := &n.Rules[i]
-		if then, known := counted[p]; known && r.Counted && then <= r.Packets {
-			grown[i] = r.Packets - then
+		if then, is := counted[p]; is && r.Counted && then <= r.Packets {
+			grown[i], known[i] = r.Packets-then, true
 		}
 	})
-	return grown
+	return grown, known
 }
 
 // TranslatesSource reports whether the rule is about sources.
