@@ -202,3 +202,29 @@ func TestPortsOfReplacedRules(t *testing.T) {
 		t.Errorf("found %v", got)
 	}
 }
+
+// TestPortsOfSeveralPools: a finding of one pool names the others without a free port, of which the same packets may be.
+func TestPortsOfSeveralPools(t *testing.T) {
+	rec := recorded(t, "snat-ports-exhausted", "a-rule-with-200-ports")
+	ports := *rec.Last().Ports
+	ports.Pools = slices.Clone(ports.Pools)
+	for _, destination := range []string{"198.19.0.2:443", "198.19.0.9:8080"} {
+		other := ports.Pools[0]
+		other.Destination = destination
+		ports.Pools = append(ports.Pools, other)
+	}
+	rec.Last().Ports = &ports
+	p, check := readPools(rec)
+	if p == nil {
+		t.Fatal(check)
+	}
+	f, check := p.checkPortsExhausted()
+	if f == nil {
+		t.Fatal(check)
+	}
+	for _, destination := range []string{"198.19.0.2:443", "198.19.0.9:8080"} {
+		if !strings.Contains(f.Consequence, destination) {
+			t.Errorf("%s is missing: %s", destination, f.Consequence)
+		}
+	}
+}

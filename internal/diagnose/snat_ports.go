@@ -164,9 +164,28 @@ func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool
 	return muchLess*failed >= float64(l.Clashes)
 }
 
+// beside says what becomes of other destinations than that of a pool without a free port: which have none either.
+func (p *pools) beside(pool *snapshot.PortPool, l snapshot.TrackerLosses) string {
+	var names []string
+	for i := range p.ports.Pools {
+		if o := &p.ports.Pools[i]; o != pool && isCrowded(o) && p.turnsAway(o, l) != no {
+			names = append(names, poolName(o))
+		}
+	}
+	if len(names) == 0 {
+		return "other destinations work"
+	}
+	shown := min(len(names), mostShown)
+	text := "no port is free either: " + strings.Join(names[:shown], ", ")
+	if more := len(names) - shown; more > 0 {
+		text += fmt.Sprintf(" and %s", units.Plural(more, "other", "others"))
+	}
+	return text + "; the packets are those of all of these, and 'natkit ports' lists them"
+}
+
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
-		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
+		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds(), p.beside(pool, l))
 	rule := p.rule(pool)
 	if p.isOfMap(pool) {
 		f.Cause = fmt.Sprintf("a map gives the rule %s its ports (%s), and there seem to be no more than the %s in use towards %s: too many connections fail for a race of two packets",
