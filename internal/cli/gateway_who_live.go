@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -39,16 +40,42 @@ func rulesSince(env *Env, ns *netns.Handle) time.Time {
 	return since
 }
 
+// mostOwn bounds the connections of this host that are listed.
+const mostOwn = 1000
+
+// isOwn reports whether a connection is one that this host, or whoever has the address that is asked for, opened by itself: no
+// rule gave it the address and port.
+func (w *gatewayWho) isOwn(e *conntrack.Entry) bool {
+	return !w.inside && e.Orig.Src == w.query.Address && (w.query.Port == 0 || e.Orig.SrcPort == w.query.Port) && !e.IsSNAT()
+}
+
+func ownBy(e *conntrack.Entry) report.NATOwner {
+	return report.NATOwner{Source: "table", Certain: true, Inside: e.Orig.Src.String(), InsidePort: e.Orig.SrcPort, Outside: e.Orig.Src.String(), OutsidePort: e.Orig.SrcPort,
+		Protocol: nat.ProtocolName(e.Orig.Proto), Peer: e.Orig.Dst.String(), PeerPort: e.Orig.DstPort, Zone: e.Zone, Text: "its own connection, which no rule translates"}
+}
+
 // byTable asks the connection table.
 func (w *gatewayWho) byTable(ctx context.Context, ns *netns.Handle) {
 	s := report.WhoSource{Kind: "table"}
 	now := time.Now()
 	h := natlog.NewHistory(w.query, w.inside, time.Time{})
-	filter := &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
+	filter, translated := &conntrack.Filter{}, &conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}
 	if w.query.Protocol != 0 {
 		filter.Proto = conntrack.Is(w.query.Protocol)
 	}
+	own := 0
 	_, err := dump.Each(ctx, ns, filter, func(e *conntrack.Entry) error {
+		switch {
+		case w.isOwn(e) && own < mostOwn:
+			own++
+			w.doc.Owners = append(w.doc.Owners, ownBy(e))
+			return nil
+		case w.isOwn(e):
+			s.More++
+			return nil
+		case !translated.Match(e):
+			return nil
+		}
 		r := natlog.Of(natlog.Start, e)
 		if r.Time = now; e.Start != 0 {
 			r.Time = time.Unix(0, int64(e.Start))
@@ -59,7 +86,7 @@ func (w *gatewayWho) byTable(ctx context.Context, ns *netns.Handle) {
 	if s.Read = err == nil; err != nil {
 		s.Error = err.Error()
 	}
-	s.More = h.More
+	s.Found, s.More = own, s.More+h.More
 	for _, held := range h.Held() {
 		if held.Time.Equal(now) {
 			held.Since = time.Time{} // not known
