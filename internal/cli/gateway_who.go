@@ -215,9 +215,14 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	if err != nil {
 		s.Error = err.Error()
 	}
+	var unread []string
 	if found.Skipped > 0 {
-		s.Note = units.Plural(found.Skipped, "line is", "lines are") + " none of a NAT log"
+		unread = append(unread, units.Plural(found.Skipped, "line is", "lines are")+" none of a NAT log")
 	}
+	if found.Others > 0 {
+		unread = append(unread, units.Plural(found.Others, "name is a link or no file", "names are links or no files")+", and not read")
+	}
+	s.Note = strings.Join(unread, "; ")
 	if !h.First.IsZero() {
 		s.From, s.To = &h.First, &h.Last
 	}
@@ -243,7 +248,7 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	case s.Found == 0 && h.Lost > 0:
 		doubt = natlog.LostRecords
 	}
-	if doubt == "" && found.Skipped > 0 {
+	if doubt == "" && found.Skipped+found.Others > 0 {
 		doubt = natlog.Unread
 	}
 	s.Doubt = string(doubt)

@@ -29,7 +29,9 @@ type Found struct {
 	// rows of a table, without begin and stop.
 	Files   int
 	Skipped int
-	Tables  int
+	// Others are names below a directory that are links or no files, and were not read.
+	Others int
+	Tables int
 }
 
 // most bounds the number of files below a directory.
@@ -39,7 +41,8 @@ const most = 1_000_000
 // without want are passed over, but for those about the log itself, the first of a file and the last before one of these or the
 // end of the file. The error is of the files that could not be read, or not to their end: what was read of them counts.
 func Read(ctx context.Context, path string, want netip.Addr, each func(*natlog.Record)) (found Found, err error) {
-	names, err := list(path)
+	names, others, err := list(path)
+	found.Others = others
 	if err != nil {
 		return found, fmt.Errorf("read the NAT log %s: %w", path, err)
 	}
@@ -67,12 +70,17 @@ const mostErrors = 10
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
-// list has the files in the order in which they were last written.
-func list(path string) (names []string, err error) {
+// list has the files in the order in which they were last written, and how many names stand for something else: links, which may
+// lead anywhere, and what is no file.
+func list(path string) (names []string, others int, err error) {
 	written := map[string]time.Time{}
 	err = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() && name != path || d.IsDir() {
+		if err != nil || d.IsDir() {
 			return err
+		}
+		if !d.Type().IsRegular() && name != path {
+			others++
+			return nil
 		}
 		base := d.Name()
 		if strings.HasPrefix(base, ".") && name != path || base == "position" || base == "lock" {
@@ -89,7 +97,7 @@ func list(path string) (names []string, err error) {
 		return nil
 	})
 	slices.SortStableFunc(names, func(a, b string) int { return written[a].Compare(written[b]) })
-	return names, err
+	return names, others, err
 }
 
 func one(ctx context.Context, name string, want netip.Addr, each func(*natlog.Record)) (n, skipped int, err error) {
