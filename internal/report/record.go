@@ -178,7 +178,7 @@ type KeptList struct {
 func (l KeptList) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
 	if len(l.Kept) == 0 {
-		p.line("nothing was kept: no trigger so far")
+		p.line("nothing is kept: no trigger so far, or its minutes are not over ('natkit record show')")
 	}
 	for _, k := range l.Kept {
 		what := k.Event
