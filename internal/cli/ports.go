@@ -50,7 +50,8 @@ The whole connection table is read, twice for rates (--for 0 reads it once), in 
 most; that requires CAP_NET_ADMIN. With --from a list of entries is enough; the rules are
 then unknown, and the range is assumed to be the kernel's own; the rate is known if the
 list has the entries' age (delta-time, where nf_conntrack_timestamp was on). "never"
-means: at the present rate the number in use does not reach the range.
+means: at the present rate the number in use does not reach the range. A range of fewer
+than 16 ports is that of one program, and all of them may be in use.
 
 With --lvs it reports on the kernel's load balancer (IPVS) instead: services and their
 real servers, the share of each against its weight, the number of client addresses,

@@ -23,9 +23,6 @@ const (
 	// fewestClashes are the failed insertions, within a recording, from which something
 	// is wrong: two packets of one new connection on two CPUs lose a race now and then.
 	fewestClashes = 10
-	// fewestPorts is the least number that makes a pool. A rule with fewer is there to
-	// let one program keep its port (SIP, IPsec): all of them in use is what it is for.
-	fewestPorts = 16
 )
 
 // pools are the port pools of a recording.
@@ -55,11 +52,19 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 // worst returns the most pressed of the pools that are wanted; nil where there is none.
 func (p *pools) worst(wanted func(*snapshot.PortPool) bool) (worst *snapshot.PortPool) {
 	for i := range p.ports.Pools {
-		if pool := &p.ports.Pools[i]; wanted(pool) && (worst == nil || pressure(pool) > pressure(worst)) {
+		if pool := &p.ports.Pools[i]; wanted(pool) && (worst == nil || byPressure(pool, worst) < 0) {
 			worst = pool
 		}
 	}
 	return worst
+}
+
+// byPressure orders the most pressed pool first. Those that are alike to a percent have an order that does not depend on the moment,
+// so that a live reading and a recording of the same fault name the same one.
+func byPressure(a, b *snapshot.PortPool) int {
+	percent := func(p *snapshot.PortPool) float64 { return math.Round(100 * pressure(p)) }
+	return cmp.Or(cmp.Compare(percent(b), percent(a)), cmp.Compare(b.Len(), a.Len()), cmp.Compare(a.Address, b.Address),
+		cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.FirstPort, b.FirstPort))
 }
 
 // tightest is the pool in which a new connection is most likely to fail; nil where
@@ -70,14 +75,11 @@ func (p *pools) tightest() *snapshot.PortPool {
 
 // pressure orders pools: by the chance where it is known, then by the share.
 func pressure(p *snapshot.PortPool) float64 {
-	if isMapping(p) {
+	if p.IsMapping() {
 		return 0
 	}
 	return p.FailsIfTaken + p.Share
 }
-
-// isMapping reports whether a pool is no more than the ports of one program.
-func isMapping(p *snapshot.PortPool) bool { return p.Len() < fewestPorts }
 
 // surely is the share of a pool that is in use at least: where the table was sampled,
 // less two standard errors of what was counted.
@@ -92,7 +94,7 @@ func (p *pools) surely(pool *snapshot.PortPool) float64 {
 // refusesNew reports whether new connections fail in a pool, going by its ports alone.
 func refusesNew(p *snapshot.PortPool) bool {
 	switch {
-	case isMapping(p):
+	case p.IsMapping():
 		return false
 	case p.Known:
 		return p.FailsIfTaken >= refusing
@@ -259,7 +261,7 @@ func restricts(r *snapshot.NATRule) bool {
 
 // isForOne reports whether a rule gives no more ports than one program has: there is nothing to draw.
 func isForOne(r *snapshot.NATRule) bool {
-	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fewestPorts
+	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < snapshot.FewestPorts
 }
 
 // widen gives a rule all ports. It is automatic only where the range looks like an

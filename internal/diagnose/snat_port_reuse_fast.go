@@ -79,7 +79,7 @@ type reuse struct {
 // first are held by the client, and no matter.
 func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	closed := max(0, pool.TimeWait-pool.ClientClosed)
-	if pool.Protocol != "tcp" || isMapping(pool) || closed == 0 || float64(closed) < endsOften*float64(pool.Used) {
+	if pool.Protocol != "tcp" || pool.IsMapping() || closed == 0 || float64(closed) < endsOften*float64(pool.Used) {
 		return nil
 	}
 	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-pool.TimeWait))}

@@ -262,7 +262,7 @@ func (p *pools) checkPortsNear() (*Finding, Check) {
 // near leaves out a pool that cannot run out: one client, whose ports are all in the
 // range, keeps them, and runs out of them itself before NAT does.
 func (p *pools) near(pool *snapshot.PortPool) bool {
-	if isMapping(pool) || len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
+	if pool.IsMapping() || len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
 		return false
 	}
 	return p.inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail ||

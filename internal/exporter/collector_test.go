@@ -257,9 +257,12 @@ func TestPortsOfLargeTable(t *testing.T) {
 	if e := found.Finding.Evidence[0]; fmt.Sprint(e.Value) != "200" || !strings.Contains(e.Source, "chosen by the kernel") {
 		t.Errorf("evidence %+v", e)
 	}
-	n := c.State().Namespaces[0]
-	i := slices.IndexFunc(n.Ports.Addresses, func(a state.Address) bool { return a.Address == "198.18.0.1" && a.Protocol == "udp" })
-	if i < 0 || n.Ports.Addresses[i].Used != 200 || !n.Ports.Addresses[i].Exact || n.Ports.Addresses[i].Ports != 200 || n.Ports.Complete {
-		t.Errorf("ports %+v", n.Ports)
+	for range 3 { // the second and third time nothing fails any more, and the ports are still in use
+		n := c.State().Namespaces[0]
+		i := slices.IndexFunc(n.Ports.Addresses, func(a state.Address) bool { return a.Address == "198.18.0.1" && a.Protocol == "udp" })
+		if i < 0 || n.Ports.Addresses[i].Used != 200 || !n.Ports.Addresses[i].Exact || n.Ports.Addresses[i].Ports != 200 || n.Ports.Complete {
+			t.Errorf("ports %+v", n.Ports)
+		}
+		c.examine(t.Context())
 	}
 }

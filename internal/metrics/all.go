@@ -231,21 +231,21 @@ func ofServices() []Metric {
 
 func ofPorts() []Metric {
 	each := func(name, help string, of func(*state.Address) float64) Metric {
-		return Metric{Name: name, Kind: Gauge, Help: help, Labels: []string{"address", "protocol"}, of: func(n *state.Namespace, emit emit) {
+		return Metric{Name: name, Kind: Gauge, Help: help, Labels: []string{"address", "protocol", "ports"}, of: func(n *state.Namespace, emit emit) {
 			if n.Ports == nil {
 				return
 			}
 			for i := range n.Ports.Addresses {
 				a := &n.Ports.Addresses[i]
 				if v := of(a); v >= 0 {
-					emit(v, a.Address, a.Protocol)
+					emit(v, a.Address, a.Protocol, a.Range.String())
 				}
 			}
 		}}
 	}
 	return []Metric{
-		each("natkit_snat_ports_used", "Ports of an address that NAT gives that are in use towards the destination with most.", func(a *state.Address) float64 { return float64(a.Used) }),
-		each("natkit_snat_ports_limit", "Ports that NAT may take of that address.", func(a *state.Address) float64 { return float64(a.Ports) }),
+		each("natkit_snat_ports_used", "Ports of an address that NAT gives, of a range (label ports), that are in use towards the destination with most.", func(a *state.Address) float64 { return float64(a.Used) }),
+		each("natkit_snat_ports_limit", "Ports that the range has. One of fewer than 16 is that of one program, and all of them may be in use.", func(a *state.Address) float64 { return float64(a.Ports) }),
 		each("natkit_snat_ports_time_wait", "Ports in use of connections in TIME_WAIT.", func(a *state.Address) float64 { return float64(a.TimeWait) }),
 		each("natkit_snat_ports_used_ratio", "natkit_snat_ports_used as a part of natkit_snat_ports_limit.", func(a *state.Address) float64 { return a.UsedShare }),
 		each("natkit_snat_connection_failure_ratio", "Chance that a new connection finds no port; absent where a sample of the table was read.", func(a *state.Address) float64 { return a.Fails }),

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/state"
 )
 
@@ -39,7 +40,7 @@ func full() state.State {
 			{Kind: "dnat", Protocol: "tcp", Service: "203.0.113.1:80", Target: "10.0.0.1:80", AnsweredShare: -1, NewPerSecond: -1}, // in another zone
 		}},
 		Ports: &state.Ports{Pools: 1, Addresses: []state.Address{
-			{Address: "203.0.113.1", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: 0.1, SecondsLeft: 60},
+			{Address: "203.0.113.1", Protocol: "tcp", Range: nat.Ports{First: 4000, Last: 4009}, Used: 5, Ports: 10, UsedShare: 0.5, Fails: 0.1, SecondsLeft: 60},
 			{Address: "203.0.113.2", Protocol: "tcp", Used: 5, Ports: 10, UsedShare: 0.5, Fails: -1, SecondsLeft: -1}}},
 		Drops: &state.Drops{Reasons: []state.DropReason{{Reason: "NETFILTER_DROP", Packets: 9}, {Packets: 1}}},
 		Stack: &state.Stack{Counters: map[string]uint64{"TcpRetransSegs": 5}, Sockets: map[string]int64{"time_wait": 2}},
@@ -91,7 +92,7 @@ func TestValues(t *testing.T) {
 		`natkit_conntrack_entries{netns=""} 7`, `natkit_conntrack_entries{netns="gw�"} 7`, `natkit_conntrack_insert_failed_total{netns=""} 1`,
 		`natkit_service_answered_ratio{given="",kind="dnat",netns="",protocol="tcp",service="203.0.113.1:80",target="10.0.0.1:80"} 0.5`,
 		`natkit_drops_total{netns="",reason="none"} 1`, `natkit_finding{id="ct-table-full",netns="",severity="critical"} 1`,
-		`natkit_snat_exhaustion_seconds{address="203.0.113.1",netns="",protocol="tcp"} 60`, `# TYPE natkit_drops_total counter`,
+		`natkit_snat_exhaustion_seconds{address="203.0.113.1",netns="",ports="4000-4009",protocol="tcp"} 60`, `# TYPE natkit_drops_total counter`,
 		`natkit_reading_cpu_seconds_bucket{reading="counters",le="0.002"} 1`, `natkit_reading_cpu_seconds_bucket{reading="counters",le="0.005"} 3`,
 		`natkit_reading_cpu_seconds_bucket{reading="counters",le="1"} 3`, `natkit_reading_cpu_seconds_count{reading="counters"} 4`,
 	} {

@@ -79,11 +79,20 @@ func (style Style) portPools(d *snapshot.Ports) *Table {
 	for i := range d.Pools {
 		pool := &d.Pools[i]
 		t.Cells(Cell{Text: units.Count(pool.Used)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
-			Cell{Text: units.Percent(pool.Share), Tone: toneOf(pool.Share, 0.9, 0.97)}, Cell{Text: timeWait(pool)},
+			shareCell(pool), Cell{Text: timeWait(pool)},
 			Cell{Text: knownRate(pool)}, Cell{Text: usedUpIn(d, pool)},
 			chanceCell(pool, pool.FailsIfTaken), chanceCell(pool, pool.Fails), Cell{Text: style.poolText(pool)})
 	}
 	return t
+}
+
+// shareCell is no alarm for the ports of one program: all of them in use is what they are for.
+func shareCell(pool *snapshot.PortPool) Cell {
+	c := Cell{Text: units.Percent(pool.Share)}
+	if !pool.IsMapping() {
+		c.Tone = toneOf(pool.Share, 0.9, 0.97)
+	}
+	return c
 }
 
 func toneOf(value, warn, bad float64) Tone {

@@ -444,6 +444,18 @@ type PortPool struct {
 // Len is the number of ports of the range.
 func (p *PortPool) Len() int64 { return int64(p.LastPort) - int64(p.FirstPort) + 1 }
 
+// FewestPorts is the least number that makes a pool. A rule with fewer is there to let one program keep its port (SIP, IPsec): all
+// of them in use is what it is for.
+const FewestPorts = 16
+
+// IsMapping reports whether the pool is no more than the ports of one program.
+func (p *PortPool) IsMapping() bool { return p.Len() < FewestPorts }
+
+// IsPressed reports whether a pool other than the ports of one program has at least that share of its ports in use.
+func (p *Ports) IsPressed(share float64) bool {
+	return slices.ContainsFunc(p.Pools, func(pool PortPool) bool { return !pool.IsMapping() && pool.Share >= share })
+}
+
 // What PortAlternative.What may be.
 const (
 	PortsFullyRandom    = "fully-random"

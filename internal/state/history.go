@@ -51,10 +51,14 @@ var seriesOf = []struct {
 		return n.Services.AnsweredShare, true
 	}},
 	{SeriesPorts, func(n *Namespace) (float64, bool) {
-		if n.Ports == nil || len(n.Ports.Addresses) == 0 {
+		if n.Ports == nil {
 			return 0, false
 		}
-		return n.Ports.Addresses[0].UsedShare, true
+		i := slices.IndexFunc(n.Ports.Addresses, func(a Address) bool { return !a.IsMapping() })
+		if i < 0 {
+			return 0, false
+		}
+		return n.Ports.Addresses[i].UsedShare, true
 	}},
 	{SeriesDrops, func(n *Namespace) (float64, bool) {
 		if n.Drops == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -184,16 +185,21 @@ func PortsOf(s *snapshot.Sample, l Limits) *Ports {
 		return nil
 	}
 	out := &Ports{Reading: Reading{At: s.TableAt}, Complete: s.Ports.Complete, Pools: s.Ports.Total, Addresses: []Address{}}
-	type key struct{ address, protocol string }
+	type key struct {
+		address, protocol string
+		ports             nat.Ports
+		zone              uint16
+	}
 	seen := map[key]bool{}
 	for i := range s.Ports.Pools { // the worst first
 		p := &s.Ports.Pools[i]
-		if k := (key{p.Address, p.Protocol}); seen[k] || len(out.Addresses) >= l.Top {
+		r := nat.Ports{First: p.FirstPort, Last: p.LastPort}
+		if k := (key{p.Address, p.Protocol, r, p.Zone}); seen[k] || len(out.Addresses) >= l.Top {
 			continue
 		} else {
 			seen[k] = true
 		}
-		a := Address{Address: p.Address, Protocol: p.Protocol, Destination: p.Destination, Used: p.Used, TimeWait: p.TimeWait,
+		a := Address{Address: p.Address, Protocol: p.Protocol, Range: r, Zone: p.Zone, Destination: p.Destination, Used: p.Used, TimeWait: p.TimeWait,
 			Ports: p.Len(), UsedShare: p.Share, Fails: -1, SecondsLeft: -1, NewPerSecond: -1, Exact: p.Exact}
 		if p.Known {
 			a.Fails = p.Fails

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -134,17 +135,19 @@ func TestServices(t *testing.T) {
 
 func TestPortsByAddress(t *testing.T) {
 	s := sample()
-	s.Ports = &snapshot.Ports{Total: 3, Pools: []snapshot.PortPool{
+	s.Ports = &snapshot.Ports{Total: 4, Pools: []snapshot.PortPool{
 		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.1:443", FirstPort: 1024, LastPort: 2047, Used: 1000, Share: 0.977, Known: true, Fails: 0.5, RateKnown: true, SecondsLeft: 3, NewPerSecond: 8},
 		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.2:443", FirstPort: 1024, LastPort: 2047, Used: 10, Share: 0.01},
 		{Address: "198.19.0.1", Protocol: "udp", Destination: "203.0.113.2:53", FirstPort: 1024, LastPort: 65535, Used: 10},
+		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.1:443", FirstPort: 4000, LastPort: 4009, Used: 9, Share: 0.9},
 	}}
 	got := PortsOf(s, Limits{Top: 5})
 	want := []Address{
-		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.1:443", Used: 1000, Ports: 1024, UsedShare: 0.977, Fails: 0.5, SecondsLeft: 3, NewPerSecond: 8},
-		{Address: "198.19.0.1", Protocol: "udp", Destination: "203.0.113.2:53", Used: 10, Ports: 64512, Fails: -1, SecondsLeft: -1, NewPerSecond: -1},
+		{Address: "198.19.0.1", Protocol: "tcp", Range: nat.Ports{First: 1024, Last: 2047}, Destination: "203.0.113.1:443", Used: 1000, Ports: 1024, UsedShare: 0.977, Fails: 0.5, SecondsLeft: 3, NewPerSecond: 8},
+		{Address: "198.19.0.1", Protocol: "udp", Range: nat.Ports{First: 1024, Last: 65535}, Destination: "203.0.113.2:53", Used: 10, Ports: 64512, Fails: -1, SecondsLeft: -1, NewPerSecond: -1},
+		{Address: "198.19.0.1", Protocol: "tcp", Range: nat.Ports{First: 4000, Last: 4009}, Destination: "203.0.113.1:443", Used: 9, Ports: 10, UsedShare: 0.9, Fails: -1, SecondsLeft: -1, NewPerSecond: -1},
 	}
-	if diff := cmp.Diff(want, got.Addresses); diff != "" || got.Pools != 3 {
+	if diff := cmp.Diff(want, got.Addresses); diff != "" || got.Pools != 4 || got.Addresses[0].IsMapping() || !got.Addresses[2].IsMapping() {
 		t.Errorf("%d pools; %s", got.Pools, diff)
 	}
 	if got := PortsOf(s, Limits{Top: 1}); len(got.Addresses) != 1 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -209,10 +210,14 @@ type Ports struct {
 	Pools int64 `json:"pools_total"`
 }
 
-// Address is one address and protocol, by its most pressed destination: two connections to one may not have the same port.
+// Address is one address, protocol and range of ports, by its most pressed destination: two connections to one may not have the same
+// port.
 type Address struct {
 	Address  string `json:"address"`
 	Protocol string `json:"protocol"`
+	// Range is what NAT may take there, Zone the zone of conntrack.
+	Range nat.Ports `json:"range"`
+	Zone  uint16    `json:"zone,omitempty"`
 	// Destination is the one towards which most ports are in use, Used of Ports, and of these TimeWait in TIME_WAIT.
 	Destination string  `json:"destination"`
 	Used        int64   `json:"used_ports"`
@@ -229,6 +234,9 @@ type Address struct {
 	// gives few.
 	Exact bool `json:"exact,omitempty"`
 }
+
+// IsMapping reports whether the ports are no more than those of one program, which may all be in use.
+func (a *Address) IsMapping() bool { return a.Ports < snapshot.FewestPorts }
 
 // Stack is what the namespace's own IP and TCP count and hold.
 type Stack struct {

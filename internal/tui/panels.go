@@ -169,7 +169,7 @@ func (s *Sample) portRows() (rows []row, note string) {
 		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
 		used, share := s.portsUsed(p)
 		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
-			values: []string{units.Count(used) + "/" + units.Count(p.Len()), chance(p), units.Percent(share)}, tone: shareTone(p.Share)}
+			values: []string{units.Count(used) + "/" + units.Count(p.Len()), chance(p), units.Percent(share)}, tone: poolTone(&p)}
 		if to := names.Of(s.Names, p.Protocol, p.Destination); to != "" {
 			r.callIt(" (to " + to + ")")
 		}
@@ -189,7 +189,7 @@ func (r *row) callIt(text string) {
 // portsUsed returns the used ports of a pool and their share, rounded to the significant
 // digit of the sample.
 func (s *Sample) portsUsed(p snapshot.PortPool) (used int64, share float64) {
-	if s.scale() == 1 {
+	if s.scale() == 1 || p.Exact {
 		return p.Used, p.Share
 	}
 	seen := int64(math.Round(float64(p.Used) / s.scale()))
@@ -222,6 +222,14 @@ func shareTone(share float64) report.Tone {
 		return report.Warn
 	}
 	return report.Plain
+}
+
+// poolTone is shareTone; the ports of one program may all be in use.
+func poolTone(p *snapshot.PortPool) report.Tone {
+	if p.IsMapping() {
+		return report.Plain
+	}
+	return shareTone(p.Share)
 }
 
 // helpLines explain the keys and the numbers.

@@ -52,6 +52,8 @@ type reading struct {
 	collector *ports.Collector
 	// stat are conntrack's counters of the snapshot that it is part of.
 	stat *snapshot.ConntrackStat
+	// pressed is set where a pool of ports is nearly used up.
+	pressed bool
 }
 
 // middle is when an entry was read, on average.
@@ -83,19 +85,30 @@ func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snaps
 		t.whyNarrow = t.countNarrow(ctx, ns, s, before)
 		cost := CPUTime() - began
 		t.shown.cost += cost
+		t.shown.pressed = t.ports.IsPressed(nearlyUsedUp)
 		t.budget.Postpone(cost)
 	}
 	return nil
 }
 
+const (
+	// nearlyUsedUp is the share of a pool's ports from which it is worth to count them again though nothing fails.
+	nearlyUsedUp = 0.8
+	// fewEntries is a table that such a count walks through in some 80 ms.
+	fewEntries = 1 << 18
+)
+
 // countNarrow counts the pools of few ports exactly, as doctor does, where only a part of the table was read and insertions failed
-// since the reading before.
+// since the reading before, or a pool was nearly used up then: a sample would have it free again.
 func (t *tables) countNarrow(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, before *reading) error {
 	r := t.shown
-	if before == nil || r.complete || r.stat.Grown(before.stat)["insert_failed"] == 0 {
+	if before == nil || r.complete {
 		return nil
 	}
 	entries, _, _ := s.Entries()
+	if failed := r.stat.Grown(before.stat)["insert_failed"] > 0; !failed && (!before.pressed || entries > fewEntries) {
+		return nil
+	}
 	exact, err := collect.NarrowPools(ctx, ns, &collect.Narrow{Rules: s.NATRules, Release: s.Kernel.Release, Sampled: r.entries, Entries: entries,
 		Seen: r.collector.Seen(), Now: r.end})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/state"
 	"github.com/natkit/natkit/internal/tune"
@@ -44,7 +45,7 @@ func healthyNamespace() state.Namespace {
 				{Name: "tcp from 198.19.0.1", Kind: snapshot.ServiceSNAT, Answered: 49_120, Open: 31_100, NewPerSecond: -1, AnsweredShare: 1},
 				{Name: "udp 198.19.0.1:53 -> 10.0.0.9:53", Kind: snapshot.ServiceDNAT, NewPerSecond: -1, AnsweredShare: -1}}},
 		Ports: &state.Ports{Reading: at(8 * time.Second), Pools: 190, Addresses: []state.Address{
-			{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.80:443", Used: 14_120, TimeWait: 9_000, Ports: 64_512, UsedShare: 0.2189, Fails: -1, SecondsLeft: -1, NewPerSecond: -1}}},
+			{Address: "198.19.0.1", Protocol: "tcp", Range: nat.Ports{First: 1024, Last: 65535}, Destination: "203.0.113.80:443", Used: 14_120, TimeWait: 9_000, Ports: 64_512, UsedShare: 0.2189, Fails: -1, SecondsLeft: -1, NewPerSecond: -1}}},
 		Drops: &state.Drops{Reading: at(3 * time.Second), Since: noon.Add(-26 * time.Hour), Packets: 913, PerSecond: 0.2,
 			Reasons: []state.DropReason{{Reason: "NETFILTER_DROP", Packets: 900, PerSecond: 0.2}, {Reason: "NO_SOCKET", Packets: 13}},
 			Places:  []state.DropPlace{{Function: "nft_do_chain", Reason: "NETFILTER_DROP", Protocol: "tcp", Packets: 900}}},
@@ -126,9 +127,9 @@ func faulty() *state.State {
 	n.Services.All[0] = state.Service{Name: "tcp 198.19.0.1:443 -> 10.0.0.5:8443", Answered: 0, Unanswered: 20_022, HalfOpen: 2_000, Waiting: 310, Open: 5_101, NewPerSecond: 201.5}
 	n.Services.All[1].Answered, n.Services.All[1].Unanswered, n.Services.All[1].AnsweredShare = 9_001, 2_080, 9_001.0/11_081
 	n.Ports.Complete = true
-	n.Ports.Addresses[0] = state.Address{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.80:443", Used: 62_900, TimeWait: 31_000, Ports: 64_512,
+	n.Ports.Addresses[0] = state.Address{Address: "198.19.0.1", Protocol: "tcp", Range: nat.Ports{First: 1024, Last: 65535}, Destination: "203.0.113.80:443", Used: 62_900, TimeWait: 31_000, Ports: 64_512,
 		UsedShare: 0.975, Fails: 0.021, SecondsLeft: 95, NewPerSecond: 310.2}
-	n.Ports.Addresses = append(n.Ports.Addresses, state.Address{Address: "2001:db8:1234:5678:9abc:def0:1234:5678", Protocol: "udp",
+	n.Ports.Addresses = append(n.Ports.Addresses, state.Address{Address: "2001:db8:1234:5678:9abc:def0:1234:5678", Protocol: "udp", Range: nat.Ports{First: 1024, Last: 65535},
 		Destination: "[2001:db8:ffff:ffff:ffff:ffff:ffff:1]:51820", Used: 54_000, Ports: 64_512, UsedShare: 0.837, Fails: 0, SecondsLeft: 3_100, NewPerSecond: 2.5})
 	n.Drops.PerSecond, n.Drops.Packets = 431.1, 990_112
 	n.Drops.Reasons = append([]state.DropReason{{Reason: "", Packets: 980_000, PerSecond: 430.9}}, n.Drops.Reasons...)

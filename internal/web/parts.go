@@ -433,10 +433,17 @@ func (m *maker) ports() *ports {
 			by = scaled{}
 		}
 		tone := usedTone(a.UsedShare)
-		if a.Fails > 0 {
+		switch {
+		case a.IsMapping():
+			tone = plain
+		case a.Fails > 0:
 			tone = bad
 		}
-		v.Rows = append(v.Rows, row{Name: report.Clean(a.Address + " " + a.Protocol), Detail: "towards " + report.Clean(a.Destination), Tone: tone,
+		name := a.Address + " " + a.Protocol + " " + a.Range.String()
+		if a.Zone != 0 {
+			name += fmt.Sprintf(" zone %d", a.Zone)
+		}
+		v.Rows = append(v.Rows, row{Name: report.Clean(name), Detail: "towards " + report.Clean(a.Destination), Tone: tone,
 			Bar: &bar{a.UsedShare, tone}, Values: []string{by.part(a.Used, a.Ports), known(a.SecondsLeft, units.Roughly), known(a.Fails, units.Percent),
 				known(a.NewPerSecond, units.Rate), by.count(a.TimeWait), by.count(a.Used) + "/" + units.Count(a.Ports)}})
 	}

@@ -330,7 +330,7 @@ func TestNumbers(t *testing.T) {
 		"services": {"tcp 198.19.0.1:443 -> 10.0.0.5:8443 0 % 22,022 310 5,101 201.5", "tcp from 198.19.0.1 81.2 % 2,080 0 31,100 –", "udp 198.19.0.1:53 -> 10.0.0.9:53 – 0 0 0 –"},
 		"counters": {"262,144 of 262,144 entries, 100 %", "drop 402.4 812,004", "insert_failed 40.2 80,120"},
 		"entries":  {"scaled from 16,384 of 262,144 entries", "ESTABLISHED 40,100 15.3 %", "source translated 60,000 22.9 %"},
-		"ports":    {"198.19.0.1 tcp towards 203.0.113.80:443 97.5 % 95 s 2.1 % 310.2 31,000 62,900/64,512", "83.7 % 52 min 0 % 2.50 0 54,000/64,512"},
+		"ports":    {"198.19.0.1 tcp 1024-65535 towards 203.0.113.80:443 97.5 % 95 s 2.1 % 310.2 31,000 62,900/64,512", "83.7 % 52 min 0 % 2.50 0 54,000/64,512"},
 		"drops":    {"431.1/s now; 990,112 packets since 2026-02-28 10:00:00 NPT", "no reason given 430.9 980,000", "nft_do_chain tcp NETFILTER_DROP 900"},
 		"stack":    {"in_use 41", "time_wait 7", "IpForwDatagrams 1,204,119,004", "TcpRetransSegs 812"},
 		"findings": {"critical the connection table is full: new connections are dropped since 2026-03-01 11:36:00 NPT", "net.netfilter.nf_conntrack_max 262144 → 524288", "limit 262,144 net.netfilter.nf_conntrack_max", "natkit doctor --fix", "came 3 times"},
