@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // readTablesMain prints the rows of each table below the directories and files that it is given as lines of JSON, by the columns
@@ -46,6 +49,52 @@ func readTable(name string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if err := json.NewEncoder(os.Stdout).Encode(row); err != nil {
+			return err
+		}
+	}
+}
+
+// renameHostMain copies a bundle as that of a host of another name, which is quoted as in Go.
+func renameHostMain() {
+	if err := renameHost(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func renameHost(quoted, from, to string) error {
+	host, err := strconv.Unquote(`"` + quoted + `"`)
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	r, err := snapshot.NewBundleReader(in, nil)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	r.Header.Host.Name = host
+	w, err := snapshot.NewBundleWriter(out, r.Header)
+	if err != nil {
+		return err
+	}
+	for {
+		name, data, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return w.Close()
+		}
+		if err == nil {
+			err = w.Add(name, data)
+		}
+		if err != nil {
 			return err
 		}
 	}
