@@ -398,7 +398,7 @@ for where in "true", "node = 'gw/1'":
 import json, sys
 from chdb import session
 for where in "true", "node = 'gw/1'":
-    sql = f"SELECT node FROM file('{sys.argv[1]}/samples/**.parquet') WHERE {where} SETTINGS use_hive_partitioning = 0"
+    sql = f"SELECT node FROM file('{sys.argv[1]}/samples/*/*/*.parquet') WHERE {where} SETTINGS use_hive_partitioning = 0"
     print(json.dumps(sorted(json.loads(line)[0] for line in str(session.Session().query(sql, "JSONCompactEachRow")).splitlines())))`,
 	"spark": `
 import json, os, sys
@@ -414,7 +414,7 @@ for path, where in (("/*/*/*.parquet", "true"), ("", "node = 'gw/1'")):
 func TestPartitions(t *testing.T) {
 	needEngines(t)
 	dir := t.TempDir()
-	nodes := []string{"../x", "007", "a\n\x1bb", "gw 1", "gw%2F1", "gw/1", "gw=1", "gw_1", "tor-ü", strings.Repeat("x", 251) + "~"}
+	nodes := []string{"../x", "007", "a\n\x1bb", "gw 1", "gw%2F1", "gw/1", "gw=1", "gw_1", "tor-ü"}
 	var rows []table.Sample
 	for _, node := range nodes {
 		rows = append(rows, table.Sample{Head: table.Head{Node: node, Time: moment(dayBegins)}})
