@@ -466,6 +466,9 @@ func TestAnswersOfALog(t *testing.T) {
 	write(t, dir, session("start", "10.0.0.1", "203.0.113.9", "udp", at(10), 0), ended, session("start", "10.0.0.2", "203.0.113.9", "udp", at(-30), 0),
 		session("start", "fd00::1", "2001:db8::9", "udp", at(0), 0),
 		session("end", "10.0.0.3", "203.0.113.9", "tcp", at(0), at(5)), session("end", "10.0.0.4", "203.0.113.9", "tcp", at(8), at(9)))
+	if out, err := exec.Command(ask, "reused", dir).CombinedOutput(); err != nil || strings.Count(string(out), "the last day that has files is 2026-03-01") != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
 	who := func(address, time string) asked {
 		return asked{question: "who", parameters: map[string]any{"address": address, "port": 4000, "protocol": "udp", "time": time}}
 	}
