@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -96,6 +97,15 @@ func renameHost(quoted, from, to string) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// TestNodeOfRecording: a recording's rows have the name of its host, whatever that is; --node goes before it.
+func TestNodeOfRecording(t *testing.T) {
+	for _, tt := range []struct{ node, of, want string }{{"", "gw/1", "gw/1"}, {"", "..", ".."}, {"gw-2", "gw/1", "gw-2"}} {
+		if got, err := (&tableFlags{node: tt.node}).named(tt.of, true); err != nil || got != tt.want {
+			t.Errorf("--node %q of %q is %q, want %q: %v", tt.node, tt.of, got, tt.want, err)
 		}
 	}
 }
