@@ -80,11 +80,11 @@ lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
 	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
 	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
-generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md, tools/packages/go.mod
+generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the tables in docs/pcap.md and docs/parquet.md, deploy/sql/tables, tools/packages/go.mod
 	@scripts/setup generate
 	$(GO) generate ./...
 	$(GO) -C tools/packages mod tidy
-	@scripts/hand-back docs internal
+	@scripts/hand-back docs internal deploy
 
 fmt: ## format the Go code
 	@scripts/setup build

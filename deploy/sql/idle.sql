@@ -10,15 +10,15 @@ WITH latest AS (
   GROUP BY node, coalesce(netns, '')
 ),
 found AS (
-  SELECT DISTINCT e.node, e.netns, e.protocol, e.state, e.src, e.sport, e.dst, e.dport, e.nat_address, e.nat_port,
+  SELECT DISTINCT e.node, e.netns, e.zone, e.protocol, e.state, e.src, e.sport, e.dst, e.dport, e.nat_address, e.nat_port,
     e.started, e.time, e.idle_s, e.timeout_s
   FROM entries e
   JOIN latest l ON e.node = l.node AND coalesce(e.netns, '') = l.namespace AND e.time = l.last
   WHERE e.idle_s IS NOT NULL
 )
-SELECT node, netns, protocol, state, src, sport, dst, dport, nat_address, nat_port, idle_s, timeout_s,
+SELECT node, netns, zone, protocol, state, src, sport, dst, dport, nat_address, nat_port, idle_s, timeout_s,
   thousandths((us(time) - us(started)) / 1000000) AS age_s
 FROM found
-ORDER BY idle_s DESC, node, netns NULLS FIRST, protocol, src, sport NULLS FIRST, dst, dport NULLS FIRST,
+ORDER BY idle_s DESC, node, netns NULLS FIRST, zone, protocol, src, sport NULLS FIRST, dst, dport NULLS FIRST,
   nat_address NULLS FIRST, nat_port NULLS FIRST, started NULLS FIRST
 LIMIT :top

@@ -7,11 +7,11 @@
 -- A connection that several readings have counts once, with its largest counters. "uncounted" are connections
 -- without counters (nf_conntrack_acct is 0 there).
 WITH seen AS (
-  SELECT node, netns, protocol, src, sport, dst, dport, started,
+  SELECT node, netns, zone, protocol, src, sport, dst, dport, started,
     max(orig_bytes) AS sent, max(reply_bytes) AS received, max(orig_packets + reply_packets) AS packets
   FROM entries
   WHERE time >= moment(:from) AND time < moment(:to)
-  GROUP BY node, netns, protocol, src, sport, dst, dport, started
+  GROUP BY node, netns, zone, protocol, src, sport, dst, dport, started
 ),
 clients AS (
   SELECT src, count(DISTINCT node) AS nodes, count(*) AS connections,

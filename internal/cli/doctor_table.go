@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/natkit/natkit/internal/diagnose"
@@ -33,20 +31,11 @@ func (t *findingTable) keep(n *fleet.Node, r *diagnose.Report) {
 	t.of[n] = append(t.of[n], table.FindingRows("", r)...)
 }
 
-// addNodes adds the findings of several nodes, each by its name. What the name of a partition cannot have becomes an underscore.
+// addNodes adds the findings of several nodes, each by its name.
 func (t *findingTable) addNodes(nodes []*fleet.Node) error {
 	for _, n := range nodes {
-		name := strings.Map(func(r rune) rune {
-			if store.CheckNode("x"+string(r)) != nil {
-				return '_'
-			}
-			return r
-		}, n.Name)
-		if err := store.CheckNode(name); err != nil {
-			return fmt.Errorf("the name %.80q of the node of %s: %w; give it one in the list of the collector", n.Name, n.Source, err)
-		}
 		for _, row := range t.of[n] {
-			row.Node = name
+			row.Node = n.Name
 			if err := t.sink.Add(row); err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
-	testscript.Main(m, map[string]func(){"natkit": natkitMain, "natkit-unclassified": unclassifiedMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain, "read-tables": readTablesMain, "answer-tcp": answerMain})
+	testscript.Main(m, map[string]func(){"natkit": natkitMain, "natkit-unclassified": unclassifiedMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain, "read-tables": readTablesMain, "rename-host": renameHostMain, "answer-tcp": answerMain})
 }
 
 func natkitMain() {

@@ -84,7 +84,7 @@ func (f *tableFlags) named(of string, elsewhere bool) (string, error) {
 	if f.node != "" {
 		return f.node, nil
 	}
-	if of != "" && store.CheckNode(of) == nil {
+	if of != "" {
 		return of, nil
 	}
 	host, err := os.Hostname()

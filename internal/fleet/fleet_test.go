@@ -231,6 +231,21 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestName: a name is text in UTF-8 of a bounded length, and that of the file where the bundle has none.
+func TestName(t *testing.T) {
+	for _, tt := range []struct{ name, source, want string }{
+		{"gw/1", "dir/a.tar.gz", "gw/1"},
+		{"", "dir/a.tar.gz", "a"},
+		{"", "dir/natkit-gw-1-20261130T120000Z.tar.gz", "gw-1"},
+		{"", "dir/\xff.tar.gz", "\uFFFD"},
+		{strings.Repeat("a", 252) + "é", "dir/a.tar.gz", strings.Repeat("a", 252)},
+	} {
+		if got := (host{name: tt.name, source: tt.source}).node().Name; got != tt.want {
+			t.Errorf("%q in %q is %q, want %q", tt.name, tt.source, got, tt.want)
+		}
+	}
+}
+
 // TestClocks: a clock is off by as much as the collector's times allow, and of a recording from the future at least.
 func TestClocks(t *testing.T) {
 	list, err := ParseList("dir", strings.NewReader(fmt.Sprintf("ahead\t%d\t%d\tok\nfine\t%d\t%d\tok\nbehind\t%d\t%d\tok\naway\t\t\tno answer within 10 s\nbad line\n",

@@ -121,7 +121,7 @@ func entryOf(n *Node, lists []List) *Entry {
 func applyLists(nodes []*Node, lists []List) {
 	for _, n := range nodes {
 		if e := entryOf(n, lists); e != nil {
-			n.Name = e.Node
+			n.Name = strings.ToValidUTF8(e.Node, "\uFFFD")
 		}
 	}
 }

@@ -171,13 +171,14 @@ func stem(source string) string {
 // mostName bounds a name that a bundle claims.
 const mostName = 253
 
+// nameOf returns a text in UTF-8, which documents and tables have to be.
 func nameOf(rec *snapshot.Recording, source string) string {
 	if name := rec.Bundle.Host.Name; name != "" {
-		return strings.Clone(name[:min(len(name), mostName)])
+		return strings.Clone(strings.ToValidUTF8(name[:min(len(name), mostName)], ""))
 	}
 	name := stem(source)
 	if m := ownName.FindStringSubmatch(name); m != nil {
-		return m[1]
+		name = m[1]
 	}
-	return name
+	return strings.ToValidUTF8(name, "\uFFFD")
 }

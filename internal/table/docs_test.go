@@ -25,6 +25,8 @@ func describe[T Row](b *strings.Builder, made string) {
 	}
 }
 
+//go:generate go test -count=1 -run ^(TestPage|TestSchema)$ . -args -update
+
 // TestPage: docs/parquet.md has the columns that the code has.
 func TestPage(t *testing.T) {
 	var b strings.Builder

@@ -73,7 +73,7 @@ func (t Tables) idle(from, to string, top int) (answer []row) {
 	}
 	type entry struct {
 		node, netns, protocol, state, src string
-		sport                             int32
+		zone, sport                       int32
 		dst                               string
 		dport                             int32
 		nat                               string
@@ -84,19 +84,19 @@ func (t Tables) idle(from, to string, top int) (answer []row) {
 	var all []entry
 	for _, e := range t.between(from, to) {
 		if e.IdleS != nil && e.Time == last[place{e.Node, e.Netns}] {
-			all = append(all, entry{e.Node, e.Netns, e.Protocol, e.State, e.Src, e.Sport, e.Dst, e.Dport, e.NATAddress, e.NATPort, e.Started, e.Time, *e.IdleS, *e.TimeoutS})
+			all = append(all, entry{e.Node, e.Netns, e.Protocol, e.State, e.Src, e.Zone, e.Sport, e.Dst, e.Dport, e.NATAddress, e.NATPort, e.Started, e.Time, *e.IdleS, *e.TimeoutS})
 		}
 	}
 	all = unique(all)
 	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(-cmp.Compare(a.idle, b.idle), strings.Compare(a.node, b.node), strings.Compare(a.netns, b.netns), strings.Compare(a.protocol, b.protocol), strings.Compare(a.src, b.src), cmp.Compare(a.sport, b.sport), strings.Compare(a.dst, b.dst), cmp.Compare(a.dport, b.dport), strings.Compare(a.nat, b.nat), cmp.Compare(a.natPort, b.natPort), cmp.Compare(a.started, b.started))
+		return cmp.Or(-cmp.Compare(a.idle, b.idle), strings.Compare(a.node, b.node), strings.Compare(a.netns, b.netns), cmp.Compare(a.zone, b.zone), strings.Compare(a.protocol, b.protocol), strings.Compare(a.src, b.src), cmp.Compare(a.sport, b.sport), strings.Compare(a.dst, b.dst), cmp.Compare(a.dport, b.dport), strings.Compare(a.nat, b.nat), cmp.Compare(a.natPort, b.natPort), cmp.Compare(a.started, b.started))
 	})
 	for _, e := range all[:min(top, len(all))] {
 		var age any
 		if e.started != 0 {
 			age = thousandths(float64(e.time-e.started) / 1000000)
 		}
-		answer = append(answer, line("node", e.node, "netns", null(e.netns), "protocol", e.protocol, "state", null(e.state), "src", e.src, "sport", null(e.sport), "dst", e.dst, "dport", null(e.dport), "nat_address", null(e.nat), "nat_port", null(e.natPort), "idle_s", e.idle, "timeout_s", e.timeout, "age_s", age))
+		answer = append(answer, line("node", e.node, "netns", null(e.netns), "zone", e.zone, "protocol", e.protocol, "state", null(e.state), "src", e.src, "sport", null(e.sport), "dst", e.dst, "dport", null(e.dport), "nat_address", null(e.nat), "nat_port", null(e.natPort), "idle_s", e.idle, "timeout_s", e.timeout, "age_s", age))
 	}
 	return answer
 }
@@ -104,7 +104,7 @@ func (t Tables) idle(from, to string, top int) (answer []row) {
 func (t Tables) talkers(from, to string, top int) (answer []row) {
 	type connection struct {
 		node, netns, protocol, src string
-		sport                      int32
+		zone, sport                int32
 		dst                        string
 		dport                      int32
 		started                    table.Time
@@ -115,7 +115,7 @@ func (t Tables) talkers(from, to string, top int) (answer []row) {
 	}
 	seen := map[connection]*counters{}
 	for _, e := range t.between(from, to) {
-		k := connection{e.Node, e.Netns, e.Protocol, e.Src, e.Sport, e.Dst, e.Dport, e.Started}
+		k := connection{e.Node, e.Netns, e.Protocol, e.Src, e.Zone, e.Sport, e.Dst, e.Dport, e.Started}
 		if seen[k] == nil {
 			seen[k] = &counters{}
 		}

@@ -15,6 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite deploy/sql/tables/clickhouse.sql")
 
+//go:generate go test -count=1 -run ^TestClickHouseTables$ . -args -update
+
 // few are columns with few different values.
 var few = []string{"node", "kernel", "netns", "boot_id", "event", "protocol", "state", "family", "kind"}
 
@@ -46,7 +48,7 @@ func clickHouseTable(name, order string, columns []table.Column) string {
 // The tables for ClickHouse have the columns of the files, in their order.
 func TestClickHouseTables(t *testing.T) {
 	got := "-- The tables that the questions read, for a ClickHouse server: what a question asks for comes first in the order.\n" +
-		"-- Written by 'scripts/go test ./tools/fleet -run ClickHouseTables -update' from internal/table.\n" +
+		"-- Made by 'make generate' from internal/table.\n" +
 		clickHouseTable(table.NATLogs, "nat_address, nat_port, time", table.Columns[table.NATLog]()) +
 		clickHouseTable(table.Entries, "node, time, src", table.Columns[table.Entry]()) +
 		clickHouseTable(table.Samples, "node, time", table.Columns[table.Sample]()) +
@@ -62,6 +64,6 @@ func TestClickHouseTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := gocmp.Diff(string(want), got); d != "" {
-		t.Errorf("the tables are others; run with -update:\n%s", d)
+		t.Errorf("the columns are others than the code's: run 'make generate':\n%s", d)
 	}
 }

@@ -39,16 +39,25 @@ func (f Fleet) Entries(n int) iter.Seq[table.Entry] {
 					return
 				}
 			}
-			if n == double { // a namespace with the same addresses
-				e := f.entry(n, a, at, 1)
-				e.Netns = "blue"
-				if !yield(e) {
-					return
-				}
+			if n == double && !f.again(n, a, at, yield) {
+				return
 			}
 		}
 	}
 }
+
+// again is an entry that is in the table already, in a namespace with the same addresses, and one that is in another zone.
+func (f Fleet) again(n int, a addresses, at time.Time, yield func(table.Entry) bool) bool {
+	blue, zoned := f.entry(n, a, at, 1), table.Entry{}
+	for id := uint64(0); zoned.IdleS == nil; id++ {
+		zoned = f.entry(n, a, at, id)
+	}
+	blue.Netns, zoned.Zone = "blue", plantedZone
+	return yield(blue) && yield(zoned)
+}
+
+// plantedZone is a conntrack zone with a connection that the default one has as well.
+const plantedZone = 7
 
 // pool is how many entries a node has towards that destination.
 func (f Fleet) pool(n, reading int) int {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -132,11 +133,26 @@ func TestPlanted(t *testing.T) {
 		{"full soon", column(all.growth(before, dayEnds, 24), "node", "netns", "entries_max"), []string{"nat-005 blue 262144", "nat-003 <nil> 262144"}},
 		{"slow handshake", column(all.handshake(before, dayEnds, 1, 1.5, 50), "node", "address", "port"), []string{"nat-003 203.0.113.80 443", "nat-003 203.0.113.80 80"}},
 		{"upgrade", column(all.upgrades(dayBegins, dayEnds, 43200), "measure", "nodes", "worse")[2:], []string{"handshake_us 3 0", "lost_per_hour 3 0"}},
+		{"in two zones", zoned(all), []string{"0", "7"}},
 	} {
 		if d := gocmp.Diff(c.want, c.got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
 	}
+}
+
+// zoned are the zones of the entries that are as the one in the planted zone.
+func zoned(all Tables) []string {
+	rows := all.idle(before, dayEnds, 100000)
+	i := slices.IndexFunc(rows, func(r row) bool { return r["zone"] == float64(plantedZone) })
+	if i < 0 {
+		return nil
+	}
+	same := func(r row) string {
+		return column([]row{r}, "node", "netns", "protocol", "src", "sport", "dst", "dport")[0]
+	}
+	rows = slices.DeleteFunc(rows, func(r row) bool { return same(r) != same(rows[i]) })
+	return column(rows, "zone")
 }
 
 func column(rows []row, names ...string) (all []string) {
@@ -352,14 +368,14 @@ func TestAskMistakes(t *testing.T) {
 	}
 }
 
-// write writes rows of nat_log as a node does.
-func write(t *testing.T, dir string, rows ...table.NATLog) {
+// write writes rows as a node does.
+func write[T table.Row](t *testing.T, dir string, rows ...T) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{To: dir, Node: "gw", Version: "1", Now: rows[0].Time.Time()})
+	s, err := store.Open(t.Context(), store.Options{To: dir, Node: "gw", Version: "1", Now: rows[0].When().Time()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink := store.Of[table.NATLog](s)
+	sink := store.Of[T](s)
 	for i := range rows {
 		if err := sink.Add(rows[i]); err != nil {
 			t.Fatal(err)
@@ -367,6 +383,69 @@ func write(t *testing.T, dir string, rows ...table.NATLog) {
 	}
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// readPartitions prints the nodes of samples as the page on tables has engines read them, and where these decode the path those of one
+// node that is asked for by its name.
+var readPartitions = map[string]string{
+	"duckdb": `
+import duckdb, json, sys
+files = f"read_parquet('{sys.argv[1]}/samples/*/*/*.parquet', hive_partitioning = true, union_by_name = true)"
+for where in "true", "node = 'gw/1'":
+    print(json.dumps(sorted(row[0] for row in duckdb.execute(f"SELECT node FROM {files} WHERE {where}").fetchall())))`,
+	"clickhouse": `
+import json, sys
+from chdb import session
+for where in "true", "node = 'gw/1'":
+    sql = f"SELECT node FROM file('{sys.argv[1]}/samples/*/*/*.parquet') WHERE {where} SETTINGS use_hive_partitioning = 0"
+    print(json.dumps(sorted(json.loads(line)[0] for line in str(session.Session().query(sql, "JSONCompactEachRow")).splitlines())))`,
+	"spark": `
+import json, os, sys
+os.environ["SPARK_LOCAL_IP"], os.environ["SPARK_LOCAL_HOSTNAME"] = "127.0.0.1", "localhost"
+from pyspark.sql import SparkSession
+spark = (SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+         .config("spark.ui.enabled", "false").config("spark.log.level", "ERROR").getOrCreate())
+for path, where in (("/*/*/*.parquet", "true"), ("", "node = 'gw/1'")):
+    print(json.dumps(sorted(row[0] for row in spark.read.option("mergeSchema", True).parquet(sys.argv[1] + "/samples" + path).where(where).select("node").collect())))`,
+}
+
+// TestPartitions: engines read the names of nodes that no directory can have, each of its own.
+func TestPartitions(t *testing.T) {
+	needEngines(t)
+	dir := t.TempDir()
+	nodes := []string{"../x", "007", "a\n\x1bb", "gw 1", "gw%2F1", "gw/1", "gw=1", "gw_1", "tor-ü"}
+	var rows []table.Sample
+	for _, node := range nodes {
+		rows = append(rows, table.Sample{Head: table.Head{Node: node, Time: moment(dayBegins)}})
+	}
+	write(t, dir, rows...)
+	engines := []string{"duckdb"}
+	if os.Getenv("NATKIT_NIGHTLY") != "" {
+		engines = append(engines, "clickhouse", "spark")
+	}
+	if one := os.Getenv("NATKIT_ENGINE"); one != "" {
+		engines = []string{one}
+	}
+	for _, engine := range engines {
+		var errors bytes.Buffer
+		c := exec.Command("../../.cache/sql/bin/python", "-c", readPartitions[engine], dir)
+		c.Stderr = &errors
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", engine, err, errors.String())
+		}
+		var all, one []string
+		lines := strings.Split(string(out), "\n")
+		if err := cmp.Or(json.Unmarshal([]byte(lines[0]), &all), json.Unmarshal([]byte(lines[1]), &one)); err != nil {
+			t.Fatal(err)
+		}
+		if d := gocmp.Diff(nodes, all); d != "" {
+			t.Errorf("%s (-written +read): %s", engine, d)
+		}
+		if !slices.Equal(one, []string{"gw/1"}) {
+			t.Errorf("%s finds %q as gw/1", engine, one)
+		}
 	}
 }
 
@@ -387,6 +466,9 @@ func TestAnswersOfALog(t *testing.T) {
 	write(t, dir, session("start", "10.0.0.1", "203.0.113.9", "udp", at(10), 0), ended, session("start", "10.0.0.2", "203.0.113.9", "udp", at(-30), 0),
 		session("start", "fd00::1", "2001:db8::9", "udp", at(0), 0),
 		session("end", "10.0.0.3", "203.0.113.9", "tcp", at(0), at(5)), session("end", "10.0.0.4", "203.0.113.9", "tcp", at(8), at(9)))
+	if out, err := exec.Command(ask, "reused", dir).CombinedOutput(); err != nil || strings.Count(string(out), "the last day that has files is 2026-03-01") != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
 	who := func(address, time string) asked {
 		return asked{question: "who", parameters: map[string]any{"address": address, "port": 4000, "protocol": "udp", "time": time}}
 	}

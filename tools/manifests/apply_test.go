@@ -105,7 +105,7 @@ func (c *cluster) podMonitorCRD(t *testing.T) string {
 // everything has a value for each field of the chart.
 var everything = map[string]any{
 	"image":            map[string]any{"repository": "registry.example.net/natkit", "digest": "sha256:" + strings.Repeat("0", 64), "pullPolicy": "Always"},
-	"imagePullSecrets": []any{map[string]any{"name": "pull"}}, "secretName": "other", "port": 9999, "drops": false, "allNamespaces": true,
+	"imagePullSecrets": []any{map[string]any{"name": "pull"}}, "secretName": "other", "tlsSecretName": "tls", "port": 9999, "drops": false, "allNamespaces": true,
 	"extraArgs": []any{"--top=20", "--netns", "a b"},
 	"resources": map[string]any{"limits": map[string]any{"cpu": "1", "memory": "1Gi", "ephemeral-storage": "10Mi"}},
 	"tolerations": []any{map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
@@ -114,7 +114,8 @@ var everything = map[string]any{
 	"affinity": map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
 		"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "role", "operator": "In", "values": []any{"gateway"}}}}}}}},
 	"podLabels": map[string]any{"team": "net"}, "podAnnotations": map[string]any{"example.net/a": "b: {c}", "example.net/n": "1"},
-	"podMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}, "interval": "1m", "insecureSkipVerify": false},
+	"podMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}, "interval": "1m", "insecureSkipVerify": false,
+		"ca": map[string]any{"configMap": map[string]any{"name": "authority", "key": "root.pem"}}, "serverName": "natkit.example.net"},
 	"doctorRole": map[string]any{"enabled": true, "startPods": true},
 }
 

@@ -39,7 +39,8 @@ var plain = []struct {
 	{"exporter.yaml", "natkit exporter on every node: kubectl -n monitoring apply -f exporter.yaml", []string{"serviceaccount.yaml", "daemonset.yaml"}, nil},
 	{"exporter-all-namespaces.yaml", "The same for the network namespaces of pods as well, in the place of exporter.yaml.", []string{"serviceaccount.yaml", "daemonset.yaml"}, map[string]any{"allNamespaces": true}},
 	{"doctor-role.yaml", "For who runs 'kubectl natkit': bind both roles, natkit-doctor, to people or groups.", []string{"doctorrole.yaml"}, map[string]any{"doctorRole": map[string]any{"enabled": true}}},
-	{"podmonitor.yaml", "For the Prometheus operator: where to read the metrics.", []string{"podmonitor.yaml"}, map[string]any{"podMonitor": map[string]any{"enabled": true}}},
+	{"podmonitor.yaml", "For the Prometheus operator: where to read the metrics. The certificate has the name natkit-exporter.", []string{"podmonitor.yaml"}, map[string]any{"podMonitor": map[string]any{
+		"enabled": true, "serverName": "natkit-exporter", "ca": map[string]any{"secret": map[string]any{"name": "natkit-exporter", "key": "tls.crt"}}}}},
 }
 
 func run(root string, write bool) error {

@@ -1,6 +1,14 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +141,108 @@ func TestPodMonitor(t *testing.T) {
 	}
 	if rendered, err := render(natkitChart(t), nil); err != nil || slices.Contains(names(rendered), "podmonitor.yaml") {
 		t.Errorf("there is a PodMonitor that was not asked for (%v)", err)
+	}
+}
+
+// TestPodMonitorTLS: with an authority certificates are checked, whatever insecureSkipVerify is.
+func TestPodMonitorTLS(t *testing.T) {
+	key := func(name, key string) *core.SecretKeySelector {
+		return &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: name}, Key: key}
+	}
+	yes, no, name := true, false, "natkit.example.net"
+	for _, tt := range []struct {
+		values map[string]any
+		want   monitoring.SafeTLSConfig
+	}{
+		{nil, monitoring.SafeTLSConfig{InsecureSkipVerify: &yes}},
+		{map[string]any{"insecureSkipVerify": false}, monitoring.SafeTLSConfig{InsecureSkipVerify: &no}},
+		{map[string]any{"insecureSkipVerify": false, "serverName": name}, monitoring.SafeTLSConfig{InsecureSkipVerify: &no, ServerName: &name}},
+		{map[string]any{"ca": map[string]any{"secret": map[string]any{"name": "tls"}}, "serverName": name}, monitoring.SafeTLSConfig{CA: monitoring.SecretOrConfigMap{Secret: key("tls", "ca.crt")}, ServerName: &name}},
+		{map[string]any{"ca": map[string]any{"configMap": map[string]any{"name": "ca", "key": "root.pem"}}}, monitoring.SafeTLSConfig{CA: monitoring.SecretOrConfigMap{
+			ConfigMap: &core.ConfigMapKeySelector{LocalObjectReference: core.LocalObjectReference{Name: "ca"}, Key: "root.pem"}}}},
+	} {
+		values := map[string]any{"enabled": true}
+		maps.Copy(values, tt.values)
+		text, err := manifest(natkitChart(t), []string{"podmonitor.yaml"}, map[string]any{"podMonitor": values})
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, err := decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := object.(*monitoring.PodMonitor).Spec.PodMetricsEndpoints[0].TLSConfig; !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("%v gives %+v, want %+v", tt.values, *got, tt.want)
+		}
+	}
+	for _, ca := range []map[string]any{
+		{"secret": map[string]any{"name": "a"}, "configMap": map[string]any{"name": "b"}}, {"secret": map[string]any{}}, {"secret": map[string]any{"key": "ca.crt"}}, {"file": map[string]any{"name": "a"}},
+	} {
+		if _, err := render(natkitChart(t), map[string]any{"podMonitor": map[string]any{"enabled": true, "ca": ca}}); err == nil {
+			t.Errorf("an authority in %v is not refused", ca)
+		}
+	}
+}
+
+// TestTLSSecret: a certificate in a secret of its own is where natkit reads it, beside the token of the other one.
+func TestTLSSecret(t *testing.T) {
+	pod := daemonSet(t, map[string]any{"tlsSecretName": "natkit-tls"}).Spec.Template.Spec
+	if len(pod.Volumes) != 1 || pod.Volumes[0].Projected == nil || *pod.Volumes[0].Projected.DefaultMode != 0o400 {
+		t.Fatalf("volumes %+v", pod.Volumes)
+	}
+	from := map[string]string{}
+	for _, source := range pod.Volumes[0].Projected.Sources {
+		for _, item := range source.Secret.Items {
+			from[pod.Containers[0].VolumeMounts[0].MountPath+"/"+item.Path] = source.Secret.Name + " " + item.Key
+		}
+	}
+	for flag, want := range map[string]string{"--tls-cert=": "natkit-tls tls.crt", "--tls-key=": "natkit-tls tls.key", "--token-file=": "natkit-exporter token"} {
+		i := slices.IndexFunc(pod.Containers[0].Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
+		if i < 0 || from[strings.TrimPrefix(pod.Containers[0].Args[i], flag)] != want {
+			t.Errorf("%s is of %v, want %s", flag, from, want)
+		}
+	}
+	if usual := daemonSet(t, nil).Spec.Template.Spec.Volumes; len(usual) != 1 || usual[0].Secret.SecretName != "natkit-exporter" {
+		t.Errorf("without it: %+v", usual)
+	}
+}
+
+// TestCertificateOfPage: the certificate that the page makes has the name that podmonitor.yaml asks for, signed by what it takes.
+func TestCertificateOfPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^openssl req .*$`).FindString(string(page))
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("needs openssl")
+	}
+	cmd := exec.Command("sh", "-ec", line)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil || line == "" {
+		t.Fatalf("%q: %v: %s", line, err, out)
+	}
+	text, err := os.ReadFile("../../deploy/kubernetes/podmonitor.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := decode(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := object.(*monitoring.PodMonitor).Spec.PodMetricsEndpoints[0].TLSConfig
+	authority, err := os.ReadFile(filepath.Join(cmd.Dir, config.CA.Secret.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(cmd.Dir, "tls.crt"), filepath.Join(cmd.Dir, "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: *config.ServerName, Roots: roots}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,5 +1,5 @@
 -- The tables that the questions read, for a ClickHouse server: what a question asks for comes first in the order.
--- Written by 'scripts/go test ./tools/fleet -run ClickHouseTables -update' from internal/table.
+-- Made by 'make generate' from internal/table.
 
 CREATE TABLE IF NOT EXISTS nat_log (
   node LowCardinality(String),

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Options say where tables go, and of whom they are.
@@ -142,12 +145,14 @@ func KindOf(to string) (Kind, error) {
 // mostNode bounds the name of a node: that of a host name.
 const mostNode = 253
 
-// CheckNode refuses what cannot be a partition's name in all engines.
+// isPlain reports whether a character stands for itself in every path.
+func isPlain(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+}
+
+// CheckNode refuses a name that no host has. Recordings may have others, which are escaped in paths.
 func CheckNode(node string) error {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
-	}
-	if node == "" || len(node) > mostNode || strings.Trim(node, ".") == "" || strings.ContainsFunc(node, func(r rune) bool { return !plain(r) }) {
+	if node == "" || len(node) > mostNode || strings.Trim(node, ".") == "" || strings.ContainsFunc(node, func(r rune) bool { return !isPlain(r) }) {
 		return fmt.Errorf("must have 1 to %d letters, digits, dots, dashes and underscores", mostNode)
 	}
 	return nil
@@ -155,7 +160,42 @@ func CheckNode(node string) error {
 
 // part is the path of the next file of a table.
 func (s *Store) part(name, day, node string) string {
-	return path.Join(name, "day="+day, "node="+cmp.Or(node, s.opt.Node), fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
+	return path.Join(name, "day="+day, "node="+partition(cmp.Or(node, s.opt.Node)), fmt.Sprintf("part-%s-%04d.parquet", s.run, s.parts))
+}
+
+// mostPartition bounds what stands behind "node=": file systems take 255 bytes.
+const mostPartition = 250
+
+// partition is the name of a node in a path, another one for each: any character can be in a name that a bundle claims. Letters,
+// digits, dots, dashes and underscores stand for themselves, as does what is printed outside of ASCII, of which Spark decodes no
+// escape; all others are escaped as in Hive. What is too long for the name of a file ends in a tilde and a hash, which no other does.
+func partition(node string) string {
+	var b strings.Builder
+	for rest := node; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		if isPlain(r) || size > 1 && unicode.IsPrint(r) {
+			b.WriteString(rest[:size])
+		} else {
+			for i := range size {
+				fmt.Fprintf(&b, "%%%02X", rest[i])
+			}
+		}
+		rest = rest[size:]
+	}
+	name := b.String()
+	if len(name) <= mostPartition {
+		return name
+	}
+	sum := sha256.Sum256([]byte(node))
+	end := "~" + hex.EncodeToString(sum[:16])
+	begin := name[:mostPartition-len(end)]
+	for i := 1; i <= 2; i++ { // no half of an escape
+		if at := len(begin) - i; begin[at] == '%' {
+			begin = begin[:at]
+			break
+		}
+	}
+	return strings.ToValidUTF8(begin, "") + end
 }
 
 // Commit makes all files visible. Where it fails, as few as possible are: none, unless the last step of one failed.

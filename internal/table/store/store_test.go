@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
@@ -294,5 +296,65 @@ func TestCheckNode(t *testing.T) {
 		if CheckNode(node) == nil {
 			t.Errorf("%q is taken", node)
 		}
+	}
+}
+
+// TestPartitionNames: each name has a partition of its own, which is one element of a path that every file system takes; what
+// decodes escapes gets the name back, but for one that is too long.
+func TestPartitionNames(t *testing.T) {
+	long := strings.Repeat("/", 100)
+	seen := map[string]string{}
+	for node, want := range map[string]string{
+		"gw-1.example.net": "gw-1.example.net", "gw_1": "gw_1", "gw/1": "gw%2F1", "gw%2F1": "gw%252F1", "gw 1": "gw%201", "a=b": "a%3Db",
+		"..": "..", "../x": "..%2Fx", "a\x00\n\x7f": "a%00%0A%7F", "tor-ü": "tor-ü", "东": "东", "a\u202eb": "a%E2%80%AEb", "\xff": "%FF", "a~b": "a%7Eb",
+		strings.Repeat("x", 250): strings.Repeat("x", 250), strings.Repeat("x", 251): "", strings.Repeat("x", 252): "", strings.Repeat("é", 126): "",
+		long: "", long + "a": "", "x" + long: "", "xx" + long: "",
+	} {
+		got := partition(node)
+		if other, is := seen[got]; is {
+			t.Errorf("%q and %q are both %s", other, node, got)
+		}
+		seen[got] = node
+		back, err := url.PathUnescape(got)
+		switch {
+		case want != "" && got != want:
+			t.Errorf("%q is %s, want %s", node, got, want)
+		case len(got) > mostPartition || strings.ContainsAny(got, "/\x00") || err != nil || !utf8.ValidString(got):
+			t.Errorf("%q is %q: %v", node, got, err)
+		case want != "" && back != node:
+			t.Errorf("%q is %s, which is %q", node, got, back)
+		}
+	}
+}
+
+// TestMixedNodes: rows of nodes whose names are alike do not come into one file.
+func TestMixedNodes(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	var rows []table.Finding
+	for i := range 12 {
+		row := findings(1, 0)[0]
+		row.Node = []string{"gw/1", "gw_1", "gw%2F1", "../gw_1"}[i%4]
+		rows = append(rows, row)
+	}
+	add(t, s, rows)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, name := range files(t, dir) {
+		if !strings.HasSuffix(name, ".parquet") {
+			continue
+		}
+		got, err := parquet.ReadFile[table.Finding](filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range got {
+			count[filepath.Base(filepath.Dir(name))+" "+row.Node]++
+		}
+	}
+	if d := cmp.Diff(map[string]int{"node=gw%2F1 gw/1": 3, "node=gw_1 gw_1": 3, "node=gw%252F1 gw%2F1": 3, "node=..%2Fgw_1 ../gw_1": 3}, count); d != "" {
+		t.Error(d)
 	}
 }
