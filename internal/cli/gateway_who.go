@@ -247,6 +247,8 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 		doubt = h.Omits()
 	case s.Found == 0 && h.Lost > 0:
 		doubt = natlog.LostRecords
+	case s.Found == 0 && h.IsOfReadings():
+		doubt = natlog.BetweenReadings
 	}
 	if doubt == "" && found.Skipped+found.Others > 0 {
 		doubt = natlog.Unread

@@ -375,7 +375,7 @@ func TestTheTimeOfTheFirstReading(t *testing.T) {
 	forget(t, gw)
 	var all []natlog.Record
 	s.put = func(some []natlog.Record) { all = append(all, some...) }
-	if err := s.present(t.Context()); err != nil {
+	if err := s.present(t.Context(), &Listing{Put: s.put}); err != nil {
 		t.Fatal(err)
 	}
 	if len(all) != 2 || !all[0].Before || all[0].Time.After(opened) || all[0].Time.Before(s.Since()) || all[1].Kind != natlog.Listed {
@@ -391,7 +391,7 @@ func TestAnEndOfBeforeIsLost(t *testing.T) {
 	}{{sessions.Lost{Starts: 1}, true}, {sessions.Lost{Ends: 1}, false}} {
 		old, now := time.Unix(1000, 0), time.Unix(2000, 0)
 		r := natlog.Record{Kind: natlog.Start, Started: old, Src: netip.MustParseAddrPort("10.0.0.7:40001"), Dst: netip.MustParseAddrPort("198.51.100.1:443")}
-		tr := &trace{present: present{seed: maphash.MakeSeed(), before: map[uint64]int64{}, seen: map[uint64]struct{}{}, most: 10}}
+		tr := &trace{present: present{seed: maphash.MakeSeed(), first: true, before: map[uint64]int64{}, seen: map[uint64]struct{}{}, most: 10}}
 		if !tr.present.add(&r, false) {
 			t.Fatal("it was seen")
 		}

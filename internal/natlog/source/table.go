@@ -47,8 +47,9 @@ type table struct {
 	dropped uint64
 	// unfollowed are entries of a reading for which there was no room, toldUnfollowed how many of one were reported so far.
 	unfollowed, toldUnfollowed uint64
-	// whole: the first reading had all that was there, and all of it is followed.
+	// whole: the last reading had all that was there, and all of it is followed. span is the time since the one before it.
 	whole   bool
+	span    time.Duration
 	slow    bool
 	records []natlog.Record
 	// clock is followed, set is by how much it was set since the first reading.
@@ -102,6 +103,8 @@ func (t *table) About() string {
 
 func (t *table) Since() time.Time { return t.since }
 
+func (t *table) Every() time.Duration { return t.o.Every }
+
 func (*table) Close() error { return nil }
 
 func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
@@ -109,7 +112,7 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 	t.hand(t.records) // reports entries beyond the limit
 	t.last = time.Now()
 	if !t.o.EndsAlone && !t.o.NoPresent {
-		if err := t.present(ctx); err != nil && ctx.Err() == nil {
+		if err := t.present(ctx, &Listing{Put: t.hand, Room: t.o.Room}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -128,6 +131,9 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 		cost, err := t.once(ctx, patience)
 		if err != nil && ctx.Err() == nil {
 			return err
+		}
+		if to := t.o.listing(); to != nil {
+			_ = t.present(ctx, to) // its only error is that of ctx
 		}
 		wait = max(t.o.Every, time.Duration(float64(cost)/t.o.Share))
 		if slow := wait > t.shortest; slow != t.slow {
@@ -157,11 +163,11 @@ func (t *table) once(ctx, patience context.Context) (time.Duration, error) {
 		n := min(len(t.records), batch)
 		// Differences can wait for slow outputs: what happens meanwhile is in the next reading. After that they are handed on
 		// all the same, and outputs count what they lose.
-		_ = t.o.await(patience, n, sleep)
+		_ = await(patience, t.o.Room, n, sleep)
 		t.hand(t.records[:n])
 		t.records = t.records[n:]
 	}
-	t.alive(t.before)
+	t.alive(t.before, t.span)
 	return cpuTime() - began, nil
 }
 
@@ -186,7 +192,6 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	var result dump.Result
 	if t.before.IsZero() { // what it lacks would look like a start in the second
 		result, err = dump.EachWhole(ctx, t.o.Netns, translated, func() {}, see)
-		t.whole = result.Complete && !result.Interrupted && t.unfollowed == 0
 		if result.Interrupted {
 			t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: now, Count: 1, Reason: reasonResized})
 		}
@@ -196,9 +201,14 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.before = now
-	if result.Complete && !result.Interrupted {
+	whole := result.Complete && !result.Interrupted
+	t.whole, t.span = whole && t.unfollowed == 0, 0
+	if whole {
 		t.gone(now, within)
+		t.span = within
+	}
+	if whole || t.before.IsZero() { // the next one spans the time since the last one that had all
+		t.before = now
 	}
 	t.count(now)
 	return nil
@@ -231,10 +241,11 @@ func (t *table) see(e *conntrack.Entry, now time.Time, within time.Duration) {
 		f.record.Started = time.Unix(0, int64(e.Start))
 		f.record.Time = f.record.Started
 	case within > 0:
-		f.record.Started, f.record.Within = now, within
+		f.record.Started, f.record.Within, f.record.StartedWithin = now, within, within
 	}
 	t.live[key] = f
 	if within > 0 && !t.o.EndsAlone {
+		f.record.StartedWithin = 0 // Within says it
 		t.records = append(t.records, f.record)
 	}
 }
