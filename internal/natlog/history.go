@@ -24,8 +24,9 @@ type Held struct {
 	from, confirmed, to, again int
 	// startWithin is how much later than Since it may have begun, endWithin how much earlier than Until it may have ended.
 	startWithin, endWithin time.Duration
-	// listed is when a list had it last.
+	// listed is when a list had it last. lists is how many its run had begun when it was last in the log without its end.
 	listed time.Time
+	lists  int
 	// Between shownFrom and shownTo one record shows that it was there all the time, whatever the log lacks: that has its start.
 	shownFrom, shownTo time.Time
 }
@@ -301,6 +302,7 @@ func (h *History) add(r *Record, in int) {
 		}
 		for _, i := range h.open[key] {
 			if h.held[i].Since.Equal(since) {
+				h.begunLists(&h.held[i])
 				return
 			}
 		}
@@ -325,6 +327,11 @@ func (h *History) add(r *Record, in int) {
 	one := Held{Record: *r, Since: r.began(), startWithin: r.StartedWithin, Until: r.Time, endWithin: r.Within, Stepped: r.Time.Before(r.Started), to: in}
 	one.show(r)
 	h.keep(session{}, one)
+}
+
+// begunLists notes how many lists of its run had begun when a connection without an end was in the log.
+func (h *History) begunLists(one *Held) {
+	one.lists = len(h.places[one.place()].all[one.confirmed-1].lists)
 }
 
 // began is the earliest time at which a connection may have begun, zero where that is not known.
@@ -405,6 +412,7 @@ func (h *History) addPresent(key session, r *Record, in int) {
 	if i := h.lasting(key, in); i >= 0 && h.held[i].again == 0 && !h.isLater(r, &h.held[i], in) {
 		one := &h.held[i]
 		one.confirmed, one.listed = max(one.confirmed, in), latest(one.listed, r.Time)
+		h.begunLists(one)
 		one.show(r)
 		return
 	}
@@ -431,6 +439,7 @@ func (h *History) keep(key session, one Held) {
 	}
 	h.free(&one)
 	if one.Kind == Start {
+		h.begunLists(&one)
 		h.open[key] = append(h.open[key], len(h.held))
 	}
 	h.held = append(h.held, one)
@@ -580,14 +589,15 @@ func (of *runs) lacks(one *Held, at time.Time) bool {
 	return run.lacks(since, at)
 }
 
-// isLeftOut reports whether a list of its run that was begun until then lacks a connection without an end that began before.
+// isLeftOut reports whether a list of its run that was begun until then lacks a connection without an end, of which there is nothing
+// since then. That is by the order of the log: times are not, quite.
 func (of *runs) isLeftOut(one *Held, then time.Time) bool {
 	if one.to != 0 {
 		return false
 	}
-	run, known := &of.all[one.confirmed-1], latest(one.Since.Add(one.startWithin), one.listed)
-	return run.netns == one.Netns && slices.ContainsFunc(run.lists, func(l list) bool {
-		return l.from.After(known) && !l.from.After(then) && run.isGood(l)
+	run := &of.all[one.confirmed-1]
+	return run.netns == one.Netns && slices.ContainsFunc(run.lists[one.lists:], func(l list) bool {
+		return !l.from.After(then) && run.isGood(l)
 	})
 }
 

@@ -247,14 +247,13 @@ func (t *table) present(ctx context.Context, to *Listing) error {
 	if err == nil {
 		err = hand()
 	}
-	first := t.round == 1
 	switch {
-	case left > 0 && first:
+	case left > 0 && !t.begun:
 		to.Put([]natlog.Record{{Kind: natlog.Lost, Time: time.Now(), Count: left, Reason: reasonUnread}})
 	case left > 0: // the log ends
 	case t.whole:
 		to.Put([]natlog.Record{{Kind: natlog.Listed, Time: time.Now()}})
-	case first && len(t.records) > 0: // these say what is missing
+	case !t.begun && len(t.records) > 0: // these say what is missing
 	default:
 		t.o.Note(fmt.Sprintf(noteUnlisted, "the last reading of the table did not have all"))
 		to.Put([]natlog.Record{{Kind: natlog.Lost, Time: time.Now(), Count: 1, Reason: reasonUnread}})

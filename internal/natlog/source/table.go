@@ -48,8 +48,10 @@ type table struct {
 	// unfollowed are entries of a reading for which there was no room, toldUnfollowed how many of one were reported so far.
 	unfollowed, toldUnfollowed uint64
 	// whole: the last reading had all that was there, and all of it is followed. span is the time since the one before it.
-	whole   bool
-	span    time.Duration
+	whole bool
+	span  time.Duration
+	// begun: the list of what was there at the beginning was handed on, or as much of it as there was room for.
+	begun   bool
 	slow    bool
 	records []natlog.Record
 	// clock is followed, set is by how much it was set since the first reading.
@@ -116,24 +118,18 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 			return err
 		}
 	}
+	t.begun = true
 	patience, cancel := outlasting(ctx, t.o.lastWait)
 	defer cancel()
 	wait := t.o.Every
 	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if t.pause(ctx, wait); ctx.Err() != nil {
 			_, err := t.once(context.WithoutCancel(ctx), patience) // what is there is still read
 			return err
-		case <-timer.C:
 		}
 		cost, err := t.once(ctx, patience)
 		if err != nil && ctx.Err() == nil {
 			return err
-		}
-		if to := t.o.listing(); to != nil {
-			_ = t.present(ctx, to) // its only error is that of ctx
 		}
 		wait = max(t.o.Every, time.Duration(float64(cost)/t.o.Share))
 		if slow := wait > t.shortest; slow != t.slow {
@@ -142,6 +138,28 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 					cost.Round(time.Millisecond), seconds(wait), seconds(t.shortest)))
 			}
 		}
+	}
+}
+
+// pause waits, and lists meanwhile what the last reading had where a file wants it.
+func (t *table) pause(ctx context.Context, wait time.Duration) {
+	for until := time.Now().Add(wait); ; {
+		if to := t.o.listing(); to != nil {
+			_ = t.present(ctx, to) // its only error is that of ctx
+		}
+		left := time.Until(until)
+		if left <= 0 || ctx.Err() != nil {
+			return
+		}
+		if t.o.List != nil {
+			left = min(left, readEvery)
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
 }
 
