@@ -119,7 +119,8 @@ func (f *File) look() (isRegular bool, err error) {
 	return info.Mode().IsRegular(), nil
 }
 
-// Reopen has the next record go to the file that has the path then: logrotate(8) sends SIGHUP after it has renamed one.
+// Reopen has the next record go to the file that has the path then, or the first one behind a list that is on its way: logrotate(8)
+// sends SIGHUP after it has renamed one.
 func (f *File) Reopen() { f.reopen.Store(true) }
 
 // IsListWanted reports whether a list of what is there is to be sent, once for each time.
@@ -208,7 +209,7 @@ func (f *File) cut() error {
 // ready opens the file where it is not open, and rotates it where it is large.
 func (f *File) ready() error {
 	switch {
-	case f.reopen.Swap(false) && f.file != nil:
+	case f.file != nil && !f.listing && f.reopen.Swap(false): // a list stays in one file
 		if err := f.close(); err != nil {
 			return err
 		}
