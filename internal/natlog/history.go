@@ -24,11 +24,38 @@ type Held struct {
 	from, confirmed, to, again int
 	// startWithin is how much later than Since it may have begun, endWithin how much earlier than Until it may have ended.
 	startWithin, endWithin time.Duration
-	// listed is when a list had it last. lists is how many its run had begun when it was last in the log without its end.
-	listed time.Time
-	lists  int
+	// sightings are when lists had it. lists is how many its last run had begun when it was last in the log without its end.
+	sightings []sighting
+	lists     int
 	// Between shownFrom and shownTo one record shows that it was there all the time, whatever the log lacks: that has its start.
 	shownFrom, shownTo time.Time
+}
+
+// sighting is when the lists of a run have a connection: the first of them, and the others.
+type sighting struct {
+	run   int
+	first time.Time
+	more  []time.Time
+}
+
+// lastUntil is the last time until another one, the first where all are later.
+func (s *sighting) lastUntil(at time.Time) time.Time {
+	last := s.first
+	for _, seen := range s.more {
+		if !seen.After(at) {
+			last = latest(last, seen)
+		}
+	}
+	return last
+}
+
+// see takes that a list of a run has it.
+func (h *Held) see(in int, at time.Time) {
+	if n := len(h.sightings); n > 0 && h.sightings[n-1].run == in {
+		h.sightings[n-1].more = append(h.sightings[n-1].more, at)
+		return
+	}
+	h.sightings = append(h.sightings, sighting{run: in, first: at})
 }
 
 // Doubt is why a log does not say it for sure.
@@ -373,7 +400,7 @@ func (h *History) lasting(key session, in int) int {
 		one := &h.held[i]
 		of := h.places[one.place()]
 		switch {
-		case of.goneBy(one, of.all[in-1].from.Add(-1)): // the list of a run between lacks it
+		case of.goneBy(one, of.all[in-1].from.Add(-1)) || of.isUnlisted(one, in): // the list of a run between, or one since, lacks it
 		case one.again == 0:
 			return i
 		case found < 0:
@@ -381,6 +408,16 @@ func (h *History) lasting(key session, in int) int {
 		}
 	}
 	return found
+}
+
+// isUnlisted reports whether a run has read what is there since a connection without an end was in the log, without it.
+func (of *runs) isUnlisted(one *Held, in int) bool {
+	run := &of.all[in-1]
+	lists := run.lists
+	if in == one.confirmed {
+		lists = lists[one.lists:]
+	}
+	return in >= one.confirmed && run.without == "" && run.netns == one.Netns && slices.ContainsFunc(lists, func(l list) bool { return l.done })
 }
 
 // goneBy reports whether a run that began until then, after those that have it, shows that a connection without an end had
@@ -398,10 +435,7 @@ func (of *runs) goneBy(one *Held, then time.Time) bool {
 // notYet reports whether a run that was written until then or later, before the first that has it, shows that a connection
 // whose start is not known had not begun: it would have it.
 func (of *runs) notYet(one *Held, then time.Time) bool {
-	first := one.from
-	if first == 0 {
-		first = one.to
-	}
+	first := one.first()
 	return one.Since.IsZero() && slices.ContainsFunc(of.all[:first-1], func(r run) bool {
 		return r.isWhole() && r.netns == one.Netns && !r.to.After(of.all[first-1].from) && !r.to.Before(then)
 	})
@@ -411,7 +445,8 @@ func (of *runs) notYet(one *Held, then time.Time) bool {
 func (h *History) addPresent(key session, r *Record, in int) {
 	if i := h.lasting(key, in); i >= 0 && h.held[i].again == 0 && !h.isLater(r, &h.held[i], in) {
 		one := &h.held[i]
-		one.confirmed, one.listed = max(one.confirmed, in), latest(one.listed, r.Time)
+		one.confirmed = max(one.confirmed, in)
+		one.see(in, r.Time)
 		h.begunLists(one)
 		one.show(r)
 		return
@@ -419,7 +454,8 @@ func (h *History) addPresent(key session, r *Record, in int) {
 	if i, known := h.ended[key]; known && !r.Time.After(h.held[i].Until) { // delivered twice
 		return
 	}
-	one := Held{Record: *r, Since: r.began(), startWithin: r.StartedWithin, Seen: r.Time, listed: r.Time, from: in, confirmed: in}
+	one := Held{Record: *r, Since: r.began(), startWithin: r.StartedWithin, Seen: r.Time, from: in, confirmed: in}
+	one.see(in, r.Time)
 	one.show(r)
 	h.keep(key, one)
 }
@@ -532,22 +568,29 @@ func (h *History) doubt(one *Held, of *runs) Doubt {
 		return doubt
 	case one.again > 0 && one.again <= one.confirmed && !isBefore(in, one.confirmed): // its end is missing in that run
 		return NoEnd
-	case one.to == 0 && isBefore(in, one.from) && one.Since.IsZero():
+	case isBefore(in, one.first()) && one.Since.IsZero():
 		return NoStart
-	case one.to == 0 && isBefore(in, one.from): // it was there from then until it was seen
-		return ""
-	case one.to == 0 && !one.isKnown(in):
-		return Gap
-	case one.to == 0 && of.lacks(one, h.at):
-		return LostRecords
-	case one.isBetween(h.at):
-		return BetweenReadings
-	case one.Since.IsZero() && !one.Seen.IsZero():
-		return one.unseen(h.at)
-	case one.Since.IsZero() && !slices.Contains(in, one.to):
-		return NoStart
+	case isBefore(in, one.first()): // it was there from then until it was seen
+	default:
+		for i, run := range in {
+			d := of.evidence(one, run, h.at)
+			if i == 0 || d == "" {
+				doubt = d
+			}
+		}
 	}
-	return ""
+	if doubt == "" && one.isBetween(h.at) {
+		return BetweenReadings
+	}
+	return doubt
+}
+
+// first is the first run that has it.
+func (h *Held) first() int {
+	if h.from == 0 {
+		return h.to
+	}
+	return h.from
 }
 
 // withinUnit is that of within_s in a log.
@@ -567,26 +610,36 @@ func (h *Held) unseen(at time.Time) Doubt {
 	return ""
 }
 
-// isKnown reports whether one of the runs has its start, or had it at its begin.
-func (h *Held) isKnown(in []int) bool {
-	return slices.ContainsFunc(in, func(run int) bool { return run >= h.from && run <= h.confirmed })
-}
-
 // isBefore reports whether all the runs are before another one.
 func isBefore(in []int, other int) bool {
 	return !slices.ContainsFunc(in, func(run int) bool { return run >= other })
 }
 
-// lacks reports whether records are missing since a connection was last known to be there, until at.
-func (of *runs) lacks(one *Held, at time.Time) bool {
-	run, since := &of.all[one.confirmed-1], one.Since
-	if one.confirmed > one.from {
-		since = run.from
+// evidence is the doubt that a run of the time that is asked for leaves about a connection.
+func (of *runs) evidence(one *Held, in int, at time.Time) Doubt {
+	run := &of.all[in-1]
+	since, until := run.from, at
+	seen := slices.IndexFunc(one.sightings, func(s sighting) bool { return s.run == in })
+	switch {
+	case seen >= 0 && in > one.from && at.Before(one.sightings[seen].first): // it was there when the run began
+		until = one.sightings[seen].first
+	case in == one.from && !one.Seen.IsZero() && at.Before(one.Seen) && one.Since.IsZero():
+		return NoStart
+	case seen >= 0:
+		since = one.sightings[seen].lastUntil(at)
+	case in == one.from:
+	case in == one.to: // so it was when the run has its end alone
+		until = one.Until
+	default:
+		return Gap
 	}
-	if !one.listed.After(at) {
-		since = latest(since, one.listed)
+	if in == one.from {
+		since = latest(since, one.Since)
 	}
-	return run.lacks(since, at)
+	if run.lacks(since, until.Add(told)) {
+		return LostRecords
+	}
+	return ""
 }
 
 // isLeftOut reports whether a list of its run that was begun until then lacks a connection without an end, of which there is nothing
