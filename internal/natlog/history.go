@@ -148,10 +148,11 @@ type run struct {
 	lists   []list
 	netns   string
 	without Without
-	lost    []time.Time
-	// readings: it is of readings of the table. silent are the times of which it has no record.
+	// lost are the times of which records are missing, silent those of which it has none.
+	lost, silent []span
+	// readings: it is of readings of the table, within which time at most.
 	readings bool
-	silent   []span
+	within   time.Duration
 }
 
 // list is what was there at a time, from when on all has a record once it is done.
@@ -172,7 +173,7 @@ func (r *run) isListed() bool {
 
 // isGood reports whether a list has all that was there: nothing was lost that happened while it was made.
 func (r *run) isGood(l list) bool {
-	return l.done && r.without == "" && !r.lacks(l.from, l.until.Add(told))
+	return l.done && r.without == "" && !r.lacks(l.from, l.until)
 }
 
 // listedSince is when the last list began that has all that was there at a time or before.
@@ -242,14 +243,14 @@ func (of *runs) add(r *Record) {
 	}
 	now := &of.all[last]
 	now.hears(r)
+	if r.Kind == Lost {
+		now.lost = append(now.lost, span{earliest(now.to, r.Time.Add(-told)).Add(-now.within), r.Time})
+	}
 	if r.Time.After(now.to) {
 		now.to = r.Time
 	}
 	if !now.begun && r.Time.Before(now.from) {
 		now.from = r.Time
-	}
-	if r.Kind == Lost {
-		now.lost = append(now.lost, r.Time)
 	}
 	if r.Time.Before(now.from) { // of the run before, delivered twice
 		return
@@ -264,7 +265,7 @@ func (of *runs) add(r *Record) {
 func (of *runs) begin(r *Record, begin time.Time, part int) {
 	of.begun = true
 	of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, begin: begin, first: part, part: part, lists: []list{{from: r.Time}},
-		netns: r.Netns, without: r.Without, readings: r.Within > 0})
+		netns: r.Netns, without: r.Without, readings: r.Within > 0, within: r.Within})
 }
 
 // proceed takes the first record of a file: the run goes on, unless files between that and the last one are missing.
@@ -293,7 +294,7 @@ func (r *run) hears(next *Record) {
 	if next.Within == 0 {
 		return
 	}
-	r.readings = true
+	r.readings, r.within = true, max(r.within, next.Within)
 	since := next.Time.Add(-next.Within - silence)
 	r.silent = slices.DeleteFunc(r.silent, func(s span) bool { return !s.from.Before(since) && !s.to.After(next.Time) })
 }
@@ -458,6 +459,13 @@ func (h *History) addPresent(key session, r *Record, in int) {
 	one.see(in, r.Time)
 	one.show(r)
 	h.keep(key, one)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func latest(a, b time.Time) time.Time {
@@ -625,7 +633,7 @@ func (of *runs) evidence(one *Held, in int, at time.Time) Doubt {
 		until = one.sightings[seen].first
 	case in == one.from && !one.Seen.IsZero() && at.Before(one.Seen) && one.Since.IsZero():
 		return NoStart
-	case seen >= 0:
+	case seen >= 0 && !at.Before(one.sightings[seen].first):
 		since = one.sightings[seen].lastUntil(at)
 	case in == one.from:
 	case in == one.to: // so it was when the run has its end alone
@@ -636,7 +644,7 @@ func (of *runs) evidence(one *Held, in int, at time.Time) Doubt {
 	if in == one.from {
 		since = latest(since, one.Since)
 	}
-	if run.lacks(since, until.Add(told)) {
+	if run.lacks(since, until) {
 		return LostRecords
 	}
 	return ""
@@ -656,7 +664,7 @@ func (of *runs) isLeftOut(one *Held, then time.Time) bool {
 
 // lacks reports whether records of a time are missing.
 func (r *run) lacks(since, until time.Time) bool {
-	return slices.ContainsFunc(r.lost, func(at time.Time) bool { return !at.Before(since) && !at.After(until) })
+	return slices.ContainsFunc(r.lost, func(s span) bool { return !s.to.Before(since) && !s.from.After(until) })
 }
 
 // at are the numbers of the runs of a time. Without any that was written then, from and to are the times around it that the log has,
@@ -690,7 +698,7 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 	return nil, Gap, from, to
 }
 
-// told is how long after records were lost the log says so at the latest: it has a record each minute.
+// told is how long after records were lost the log says so, unless it had none meanwhile: they have the time of another record.
 const told = time.Minute
 
 // Omits is why a connection of the time that is asked for may not be in what was read, although the log was written then: the
@@ -705,7 +713,7 @@ func (h *History) Omits() (doubt Doubt) {
 				return NoBegin
 			case !run.isListed():
 				doubt = NotAll
-			case doubt == "" && run.lacks(run.listedSince(h.at), h.at.Add(told)):
+			case doubt == "" && run.lacks(run.listedSince(h.at), h.at):
 				doubt = LostRecords
 			case doubt == "" && run.readings:
 				doubt = BetweenReadings

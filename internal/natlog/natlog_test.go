@@ -433,7 +433,7 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		"an end without its start":        {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
 		"before the log":                  {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
 		"records were lost":               {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
-		"records were lost later":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 80), of(Stop, 90)}, at: 15, want: []string{"2 "}},
+		"records were lost later":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 30), of(Lost, 100), of(Stop, 110)}, at: 15, want: []string{"2 "}},
 		"records were lost until later":   {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
 		"an end alone, and a lost start":  {log: []Record{of(Begin, 0), of(Lost, 8), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 lost-records"}},
 		"lost before another one's end":   {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), row(session(End, 2, 40), 30), of(Stop, 50)}, at: 25, want: []string{"2 lost-records"}},
