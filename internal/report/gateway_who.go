@@ -256,7 +256,7 @@ func (s *WhoSource) doubt() string {
 	case "no-start":
 		return "the log does not have its start"
 	case "between-readings":
-		return "the log is of readings of the table, and has not what began, ended, or came and went between two of them"
+		return "the log is of readings of the table, and lacks what came and went between two of them, or when what it has began and ended"
 	case "clock-stepped":
 		return "the clock stepped: it was set back between a start and its end"
 	}
