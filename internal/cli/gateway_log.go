@@ -284,11 +284,13 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 		g.node, _ = os.Hostname()
 	}
 	var outlets []*send.Outlet
+	var files []logFile
 	s, why, err := source.Open(source.Options{Netns: ns, Way: g.source, EndsAlone: g.endsAlone, NoPresent: g.noPresent, Every: g.every,
 		Note: func(text string) { g.env.note("%s", text) },
 		Room: func(n int) bool {
 			return !slices.ContainsFunc(outlets, func(o *send.Outlet) bool { return !o.Room(n) })
-		}})
+		},
+		List: func() *source.Listing { return g.listing(files) }})
 	if err != nil {
 		return err
 	}
@@ -299,23 +301,15 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	if g.place, err = netnsName(ns); err != nil {
 		return err
 	}
-	var files []*send.File
 	outlets, files, err = g.open(ctx)
 	if err != nil {
 		return err
 	}
-	put := func(records []natlog.Record) {
-		for i := range records {
-			g.stamp(&records[i])
-		}
-		for _, o := range outlets {
-			o.Put(records)
-		}
-	}
+	put := func(records []natlog.Record) { g.put(outlets, records) }
 	stop := g.reopen(files)
 	defer stop()
 	g.env.note("logging translated connections of %s by %s; until interrupted", g.target.name(), s.About())
-	put([]natlog.Record{{Kind: natlog.Begin, Time: s.Since(), Reason: s.About(), Without: g.without()}})
+	put([]natlog.Record{{Kind: natlog.Begin, Time: s.Since(), Reason: s.About(), Without: g.without(), Within: s.Every()}})
 	var lost uint64
 	err = s.Run(ctx, func(records []natlog.Record) {
 		for i := range records {
@@ -327,6 +321,39 @@ func (g *gatewayLog) run(ctx context.Context, ns *netns.Handle) error {
 	})
 	put([]natlog.Record{{Kind: natlog.Stop, Time: time.Now(), Count: lost}})
 	return g.end(outlets, lost, err)
+}
+
+// logFile is a file of --to, and what delivers to it.
+type logFile struct {
+	*send.File
+	outlet *send.Outlet
+}
+
+// listing is for the files that are begun amid the run; nil for none.
+func (g *gatewayLog) listing(files []logFile) *source.Listing {
+	var to []*send.Outlet
+	for _, f := range files {
+		if f.IsListWanted() {
+			to = append(to, f.outlet)
+		}
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	return &source.Listing{
+		Put:  func(records []natlog.Record) { g.put(to, records) },
+		Room: func(n int) bool { return !slices.ContainsFunc(to, func(o *send.Outlet) bool { return !o.Room(n) }) },
+	}
+}
+
+// put hands records to outlets.
+func (g *gatewayLog) put(outlets []*send.Outlet, records []natlog.Record) {
+	for i := range records {
+		g.stamp(&records[i])
+	}
+	for _, o := range outlets {
+		o.Put(records)
+	}
 }
 
 // without is what the log leaves out.
@@ -344,7 +371,7 @@ func (g *gatewayLog) without() natlog.Without {
 func (g *gatewayLog) stamp(r *natlog.Record) { r.Node, r.Netns = g.node, g.place }
 
 // open opens all outputs, or none.
-func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []*send.File, err error) {
+func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []logFile, err error) {
 	defer func() {
 		if err != nil {
 			for _, o := range outlets {
@@ -361,9 +388,6 @@ func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []
 		if err != nil {
 			return outlets, files, fmt.Errorf("log to %s: %w", to, err)
 		}
-		if f, is := out.(*send.File); is {
-			files = append(files, f)
-		}
 		o := send.Options{Name: to, Note: g.env.fail, Lost: func() natlog.Record {
 			r := natlog.Record{Time: time.Now()}
 			g.stamp(&r)
@@ -377,7 +401,11 @@ func (g *gatewayLog) open(ctx context.Context) (outlets []*send.Outlet, files []
 				g.env.note("%s of the last run wait in the spool for %s", units.Bytes(n), to)
 			}
 		}
-		outlets = append(outlets, send.NewOutlet(out, o))
+		outlet := send.NewOutlet(out, o)
+		outlets = append(outlets, outlet)
+		if f, is := out.(*send.File); is {
+			files = append(files, logFile{f, outlet})
+		}
 	}
 	return outlets, files, nil
 }
@@ -414,7 +442,7 @@ func (g *gatewayLog) output(ctx context.Context, o output) (send.Output, error) 
 }
 
 // reopen has SIGHUP open files again; without files it ends natkit, as everywhere.
-func (g *gatewayLog) reopen(files []*send.File) (stop func()) {
+func (g *gatewayLog) reopen(files []logFile) (stop func()) {
 	if len(files) == 0 {
 		return func() {}
 	}

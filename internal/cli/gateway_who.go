@@ -45,8 +45,8 @@ owners where there are several. With --inside ADDRESS is a host inside, and the 
 or could have outside.
 
 A log answers for a time only while it was written: what began before a gap, or before its end, is
-possible after it, and no more, unless the log that follows found it still there. Files without the begin of
-a run do not show that there was nobody.
+possible after it, and no more, unless the log that follows found it still there. Each file of a log can be read
+on its own. By a log of readings of the table (--by table) nobody and nobody else are never for sure.
 
 Exit codes: 0 one owner, 1 error, 2 usage, 3 none or several, 4 it could not be answered for sure.`,
 		Example: `  sudo natkit gateway who 203.0.113.9:40001 tcp
@@ -247,6 +247,8 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 		doubt = h.Omits()
 	case s.Found == 0 && h.Lost > 0:
 		doubt = natlog.LostRecords
+	case s.Found == 0 && h.IsOfReadings():
+		doubt = natlog.BetweenReadings
 	}
 	if doubt == "" && found.Skipped+found.Others > 0 {
 		doubt = natlog.Unread

@@ -20,11 +20,42 @@ type Held struct {
 	// Doubt is why it may not have been held at the time that is asked for; empty where the log shows that it was.
 	Doubt Doubt
 	// from and to are the numbers of the runs that have its start and its end, 0 for none; confirmed is the last one at whose
-	// begin it was still there. again: Until is of another connection.
-	from, confirmed, to int
-	again               bool
-	// endWithin is how much earlier than Until it may have ended.
-	endWithin time.Duration
+	// begin it was still there. again is the run that has another connection, of which Until is, 0 for none.
+	from, confirmed, to, again int
+	// startWithin is how much later than Since it may have begun, endWithin how much earlier than Until it may have ended.
+	startWithin, endWithin time.Duration
+	// sightings are when lists had it. lists is how many its last run had begun when it was last in the log without its end.
+	sightings []sighting
+	lists     int
+	// Between shownFrom and shownTo one record shows that it was there all the time, whatever the log lacks: that has its start.
+	shownFrom, shownTo time.Time
+}
+
+// sighting is when the lists of a run have a connection: the first of them, and the others.
+type sighting struct {
+	run   int
+	first time.Time
+	more  []time.Time
+}
+
+// lastUntil is the last time until another one, the first where all are later.
+func (s *sighting) lastUntil(at time.Time) time.Time {
+	last := s.first
+	for _, seen := range s.more {
+		if !seen.After(at) {
+			last = latest(last, seen)
+		}
+	}
+	return last
+}
+
+// see takes that a list of a run has it.
+func (h *Held) see(in int, at time.Time) {
+	if n := len(h.sightings); n > 0 && h.sightings[n-1].run == in {
+		h.sightings[n-1].more = append(h.sightings[n-1].more, at)
+		return
+	}
+	h.sightings = append(h.sightings, sighting{run: in, first: at})
 }
 
 // Doubt is why a log does not say it for sure.
@@ -39,6 +70,8 @@ const (
 	AfterLog  Doubt = "after-log"
 	// Gap: it was not written at that time, or not between the start and that time.
 	Gap Doubt = "gap"
+	// Silent: the run has no record of that time, although one says each minute that it is written.
+	Silent Doubt = "silent"
 	// LostRecords: the log says that some are missing.
 	LostRecords Doubt = "lost-records"
 	// NoBegin: nothing was found, and who had it may be in a file before those that were read, which lack the begin of a run.
@@ -50,7 +83,8 @@ const (
 	NoStart Doubt = "no-start"
 	// Unread: there are lines that are none of a NAT log, which may have been some.
 	Unread Doubt = "unread-lines"
-	// BetweenReadings: it began or ended at some time between two readings of the table, and the time is between them.
+	// BetweenReadings: it began or ended at some time between two readings of the table, and the time is between them; or the run
+	// has readings alone, and lacks what came and went between two of them.
 	BetweenReadings Doubt = "between-readings"
 	// ClockStepped: the clock was set back between start and end.
 	ClockStepped Doubt = "clock-stepped"
@@ -102,22 +136,59 @@ type runs struct {
 	begun, asked bool
 }
 
-// run is a time in which a log was written.
+// run is a time in which a log was written without a gap, from its begin on, or from a file of it on.
 type run struct {
-	from, to       time.Time
+	from, to time.Time
+	// begun: its first record is known. begin is when the run began, by which its files know it; first and part are the numbers
+	// of the first and the last one of these.
 	begun, stopped bool
-	// listed: all that was there when it began has a start. netns is that of its begin.
-	listed  bool
+	begin          time.Time
+	first, part    int
+	// lists are those of what was there when it, and each of its files, began. netns is that of its begin.
+	lists   []list
 	netns   string
 	without Without
-	lost    []time.Time
+	// lost are the times of which records are missing, silent those of which it has none.
+	lost, silent []span
+	// readings: it is of readings of the table, within which time at most.
+	readings bool
+	within   time.Duration
 }
 
-// lists reports whether the run has a start of all that was there when it began: what has none was not there.
-func (r *run) lists() bool { return r.begun && r.listed && r.without == "" }
+// list is what was there at a time, from when on all has a record once it is done.
+type list struct {
+	from, until time.Time
+	done        bool
+}
+
+type span struct{ from, to time.Time }
+
+// silence is the longest time of which a run that is written has no record: twice that after which one says so.
+const silence = 2 * time.Minute
+
+// isListed reports whether the run has a start of all that was there when it began, or an end: what has none was not there.
+func (r *run) isListed() bool {
+	return r.begun && r.without == "" && slices.ContainsFunc(r.lists, func(l list) bool { return l.done })
+}
+
+// isGood reports whether a list has all that was there: nothing was lost that happened while it was made.
+func (r *run) isGood(l list) bool {
+	return l.done && r.without == "" && !r.lacks(l.from, l.until)
+}
+
+// listedSince is when the last list began that has all that was there at a time or before.
+func (r *run) listedSince(at time.Time) time.Time {
+	since := r.from
+	for _, l := range r.lists {
+		if r.isGood(l) && !l.from.After(at) && l.from.After(since) {
+			since = l.from
+		}
+	}
+	return since
+}
 
 // isWhole reports whether the run has a record of each connection that was there in its time.
-func (r *run) isWhole() bool { return r.lists() && len(r.lost) == 0 }
+func (r *run) isWhole() bool { return r.isListed() && len(r.lost) == 0 }
 
 func (r *run) covers(at time.Time) bool { return !at.Before(r.from) && !at.After(r.to) }
 
@@ -159,29 +230,73 @@ func (of *runs) add(r *Record) {
 	switch {
 	case r.Kind == Begin:
 		of.begun = true
-		if !slices.ContainsFunc(of.all, func(known run) bool { return known.begun && known.from.Equal(r.Time) }) {
-			of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, netns: r.Netns, without: r.Without})
+		if !slices.ContainsFunc(of.all, func(known run) bool { return known.first == 1 && known.begin.Equal(r.Time) }) {
+			of.begin(r, r.Time, 1)
 		}
+		return
+	case r.Kind == Continue:
+		of.proceed(r)
 		return
 	case last < 0 || of.all[last].stopped && r.Time.After(of.all[last].to): // its begin is not in the log
 		of.all = append(of.all, run{from: r.Time, to: r.Time})
 		last++
 	}
 	now := &of.all[last]
+	now.hears(r)
+	if r.Kind == Lost {
+		now.lost = append(now.lost, span{earliest(now.to, r.Time.Add(-told)).Add(-now.within), r.Time})
+	}
 	if r.Time.After(now.to) {
 		now.to = r.Time
 	}
 	if !now.begun && r.Time.Before(now.from) {
 		now.from = r.Time
 	}
-	if r.Kind == Lost {
-		now.lost = append(now.lost, r.Time)
-	}
 	if r.Time.Before(now.from) { // of the run before, delivered twice
 		return
 	}
 	now.stopped = now.stopped || r.Kind == Stop
-	now.listed = now.listed || r.Kind == Listed && r.Netns == now.netns
+	if n := len(now.lists); r.Kind == Listed && r.Netns == now.netns && n > 0 && !now.lists[n-1].done && !r.Time.Before(now.lists[n-1].from) {
+		now.lists[n-1].done, now.lists[n-1].until = true, r.Time
+	}
+}
+
+// begin begins a run, or the part of it that a file and those after it have.
+func (of *runs) begin(r *Record, begin time.Time, part int) {
+	of.begun = true
+	of.all = append(of.all, run{from: r.Time, to: r.Time, begun: true, begin: begin, first: part, part: part, lists: []list{{from: r.Time}},
+		netns: r.Netns, without: r.Without, readings: r.Within > 0, within: r.Within})
+}
+
+// proceed takes the first record of a file: the run goes on, unless files between that and the last one are missing.
+func (of *runs) proceed(r *Record) {
+	of.begun = true
+	i := slices.IndexFunc(of.all, func(known run) bool {
+		return known.begin.Equal(r.Started) && r.Part >= known.first && r.Part <= known.part+1
+	})
+	switch {
+	case i < 0 || r.Part > of.all[i].part && i < len(of.all)-1:
+		of.begin(r, r.Started, r.Part)
+	case r.Part > of.all[i].part:
+		now := &of.all[i]
+		now.part, now.lists = r.Part, append(now.lists, list{from: r.Time})
+		if r.Time.After(now.to) {
+			now.to = r.Time
+		}
+	}
+}
+
+// hears notes a time without a record before this one. What a reading of the table spans is none.
+func (r *run) hears(next *Record) {
+	if next.Time.Sub(r.to) > silence {
+		r.silent = append(r.silent, span{r.to, next.Time})
+	}
+	if next.Within == 0 {
+		return
+	}
+	r.readings, r.within = true, max(r.within, next.Within)
+	since := next.Time.Add(-next.Within - silence)
+	r.silent = slices.DeleteFunc(r.silent, func(s span) bool { return !s.from.Before(since) && !s.to.After(next.Time) })
 }
 
 func (h *History) concerns(r *Record) bool { return h.query.concerns(r, h.inside) }
@@ -215,19 +330,21 @@ func (h *History) add(r *Record, in int) {
 		}
 		for _, i := range h.open[key] {
 			if h.held[i].Since.Equal(since) {
+				h.begunLists(&h.held[i])
 				return
 			}
 		}
-		h.keep(key, Held{Record: *r, Since: since, from: in, confirmed: in})
+		h.keep(key, Held{Record: *r, Since: since, startWithin: r.Within, from: in, confirmed: in})
 		return
 	}
 	if i, known := h.ended[key]; known && h.held[i].Until.Equal(r.Time) {
 		return
 	}
-	if i := h.lasting(key, in); i >= 0 {
+	if i := h.lasting(key, in); i >= 0 && !h.isLater(r, &h.held[i], in) {
 		one := &h.held[i]
-		one.Until, one.endWithin, one.again, one.to = r.Time, r.Within, false, in
+		one.Until, one.endWithin, one.again, one.to = r.Time, r.Within, 0, in
 		one.Stepped = r.Time.Before(one.Since)
+		one.show(r)
 		h.ended[key] = i
 		if h.open[key] = slices.DeleteFunc(h.open[key], func(open int) bool { return open == i }); len(h.open[key]) == 0 {
 			delete(h.open, key)
@@ -235,7 +352,45 @@ func (h *History) add(r *Record, in int) {
 		return
 	}
 	h.ended[key] = len(h.held)
-	h.keep(session{}, Held{Record: *r, Since: r.Started, Until: r.Time, endWithin: r.Within, Stepped: r.Time.Before(r.Started), to: in})
+	one := Held{Record: *r, Since: r.began(), startWithin: r.StartedWithin, Until: r.Time, endWithin: r.Within, Stepped: r.Time.Before(r.Started), to: in}
+	one.show(r)
+	h.keep(session{}, one)
+}
+
+// begunLists notes how many lists of its run had begun when a connection without an end was in the log.
+func (h *History) begunLists(one *Held) {
+	one.lists = len(h.places[one.place()].all[one.confirmed-1].lists)
+}
+
+// began is the earliest time at which a connection may have begun, zero where that is not known.
+func (r *Record) began() time.Time {
+	if r.Started.IsZero() {
+		return time.Time{}
+	}
+	return r.Started.Add(-r.StartedWithin)
+}
+
+// show takes what a record says by itself: from its start until then the connection was there.
+func (h *Held) show(r *Record) {
+	until := r.Time.Add(-r.Within)
+	if r.Started.IsZero() || until.Before(r.Started) {
+		return
+	}
+	if h.shownTo.IsZero() || r.Started.Before(h.shownFrom) || r.Started.After(h.shownTo) {
+		h.shownFrom = r.Started
+	}
+	h.shownTo = until
+}
+
+// isShown reports whether one record shows that it was there at a time.
+func (h *Held) isShown(at time.Time) bool {
+	return !h.shownTo.IsZero() && !at.Before(h.shownFrom) && !at.After(h.shownTo)
+}
+
+// isLater reports whether a record of a run is of another connection than one with the same addresses and ports: it began after the
+// last run that has that.
+func (h *History) isLater(r *Record, one *Held, in int) bool {
+	return in > one.confirmed && r.began().After(h.places[one.place()].all[one.confirmed-1].to)
 }
 
 // lasting is the first without an end of those with the same addresses and ports that may be there in a run, rather one whose
@@ -246,14 +401,24 @@ func (h *History) lasting(key session, in int) int {
 		one := &h.held[i]
 		of := h.places[one.place()]
 		switch {
-		case of.goneBy(one, of.all[in-1].from.Add(-1)): // the list of a run between lacks it
-		case !one.again:
+		case of.goneBy(one, of.all[in-1].from.Add(-1)) || of.isUnlisted(one, in): // the list of a run between, or one since, lacks it
+		case one.again == 0:
 			return i
 		case found < 0:
 			found = i
 		}
 	}
 	return found
+}
+
+// isUnlisted reports whether a run has read what is there since a connection without an end was in the log, without it.
+func (of *runs) isUnlisted(one *Held, in int) bool {
+	run := &of.all[in-1]
+	lists := run.lists
+	if in == one.confirmed {
+		lists = lists[one.lists:]
+	}
+	return in >= one.confirmed && run.without == "" && run.netns == one.Netns && slices.ContainsFunc(lists, func(l list) bool { return l.done })
 }
 
 // goneBy reports whether a run that began until then, after those that have it, shows that a connection without an end had
@@ -271,10 +436,7 @@ func (of *runs) goneBy(one *Held, then time.Time) bool {
 // notYet reports whether a run that was written until then or later, before the first that has it, shows that a connection
 // whose start is not known had not begun: it would have it.
 func (of *runs) notYet(one *Held, then time.Time) bool {
-	first := one.from
-	if first == 0 {
-		first = one.to
-	}
+	first := one.first()
 	return one.Since.IsZero() && slices.ContainsFunc(of.all[:first-1], func(r run) bool {
 		return r.isWhole() && r.netns == one.Netns && !r.to.After(of.all[first-1].from) && !r.to.Before(then)
 	})
@@ -282,14 +444,35 @@ func (of *runs) notYet(one *Held, then time.Time) bool {
 
 // addPresent takes what was there when a run began: it may be known from the run before.
 func (h *History) addPresent(key session, r *Record, in int) {
-	if i := h.lasting(key, in); i >= 0 && !h.held[i].again {
-		h.held[i].confirmed = max(h.held[i].confirmed, in)
+	if i := h.lasting(key, in); i >= 0 && h.held[i].again == 0 && !h.isLater(r, &h.held[i], in) {
+		one := &h.held[i]
+		one.confirmed = max(one.confirmed, in)
+		one.see(in, r.Time)
+		h.begunLists(one)
+		one.show(r)
 		return
 	}
 	if i, known := h.ended[key]; known && !r.Time.After(h.held[i].Until) { // delivered twice
 		return
 	}
-	h.keep(key, Held{Record: *r, Since: r.Started, Seen: r.Time, from: in, confirmed: in})
+	one := Held{Record: *r, Since: r.began(), startWithin: r.StartedWithin, Seen: r.Time, from: in, confirmed: in}
+	one.see(in, r.Time)
+	one.show(r)
+	h.keep(key, one)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func (h *History) keep(key session, one Held) {
@@ -300,6 +483,7 @@ func (h *History) keep(key session, one Held) {
 	}
 	h.free(&one)
 	if one.Kind == Start {
+		h.begunLists(&one)
 		h.open[key] = append(h.open[key], len(h.held))
 	}
 	h.held = append(h.held, one)
@@ -320,7 +504,7 @@ func (h *History) free(one *Held) {
 	if i, known := h.using[key]; known {
 		before := &h.held[i]
 		if before.Until.IsZero() && !since.Before(before.Since) {
-			before.Until, before.again = since, true
+			before.Until, before.again = since, max(one.from, one.to)
 		}
 		if one.Since.IsZero() && one.to > 0 && before.to == one.to { // both ended in this run, that one first
 			one.Since = before.Until
@@ -361,7 +545,7 @@ func (h *History) Held() (all []Held) {
 // holds reports whether it may have been held at a time; what is not known does not exclude it.
 func (h *Held) holds(of *runs, at time.Time) bool {
 	if !h.Stepped {
-		return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at)) && !of.notYet(h, at) && !of.goneBy(h, at)
+		return (h.Since.IsZero() || !h.Since.After(at)) && (h.Until.IsZero() || !h.Until.Before(at)) && !of.notYet(h, at) && !of.goneBy(h, at) && !of.isLeftOut(h, at)
 	}
 	// Of two readings of the clock one was the same for another time; another run is not concerned.
 	for i := range of.all {
@@ -386,26 +570,35 @@ func (h *History) doubt(one *Held, of *runs) Doubt {
 		return one.unseen(h.at)
 	case noRuns:
 		return ""
+	case one.isShown(h.at):
+		return ""
 	case doubt != "":
 		return doubt
-	case one.again:
+	case one.again > 0 && one.again <= one.confirmed && !isBefore(in, one.confirmed): // its end is missing in that run
 		return NoEnd
-	case one.to == 0 && one.isBefore(in) && one.Since.IsZero():
+	case isBefore(in, one.first()) && one.Since.IsZero():
 		return NoStart
-	case one.to == 0 && one.isBefore(in): // it was there from then until it was seen
-		return ""
-	case one.to == 0 && !one.isKnown(in):
-		return Gap
-	case one.to == 0 && of.lacks(one.from, one.confirmed, one.Since, h.at):
-		return LostRecords
-	case one.isBetween(h.at):
-		return BetweenReadings
-	case one.Since.IsZero() && !one.Seen.IsZero():
-		return one.unseen(h.at)
-	case one.Since.IsZero() && !slices.Contains(in, one.to):
-		return NoStart
+	case isBefore(in, one.first()): // it was there from then until it was seen
+	default:
+		for i, run := range in {
+			d := of.evidence(one, run, h.at)
+			if i == 0 || d == "" {
+				doubt = d
+			}
+		}
 	}
-	return ""
+	if doubt == "" && one.isBetween(h.at) {
+		return BetweenReadings
+	}
+	return doubt
+}
+
+// first is the first run that has it.
+func (h *Held) first() int {
+	if h.from == 0 {
+		return h.to
+	}
+	return h.from
 }
 
 // withinUnit is that of within_s in a log.
@@ -413,8 +606,8 @@ const withinUnit = time.Millisecond
 
 // isBetween reports whether a time is between the readings of the table of which the later one had it first, or no longer.
 func (h *Held) isBetween(at time.Time) bool {
-	return h.Kind == Start && !h.Since.IsZero() && at.Before(h.Since.Add(h.Within-withinUnit)) ||
-		!h.Until.IsZero() && !h.again && at.After(h.Until.Add(withinUnit-h.endWithin))
+	return !h.Since.IsZero() && at.Before(h.Since.Add(h.startWithin-withinUnit)) ||
+		!h.Until.IsZero() && h.again == 0 && at.After(h.Until.Add(withinUnit-h.endWithin))
 }
 
 // unseen is the doubt about one of which the start is not known.
@@ -425,38 +618,67 @@ func (h *Held) unseen(at time.Time) Doubt {
 	return ""
 }
 
-// isKnown reports whether one of the runs has its start, or had it at its begin.
-func (h *Held) isKnown(in []int) bool {
-	return slices.ContainsFunc(in, func(run int) bool { return run >= h.from && run <= h.confirmed })
+// isBefore reports whether all the runs are before another one.
+func isBefore(in []int, other int) bool {
+	return !slices.ContainsFunc(in, func(run int) bool { return run >= other })
 }
 
-// isBefore reports whether all the runs are before the first that has it.
-func (h *Held) isBefore(in []int) bool {
-	return !slices.ContainsFunc(in, func(run int) bool { return run >= h.from })
-}
-
-// lacks reports whether records are missing since a connection was last known to be there, until at.
-func (of *runs) lacks(from, confirmed int, since, at time.Time) bool {
-	run := &of.all[confirmed-1]
-	if confirmed > from {
-		since = run.from
+// evidence is the doubt that a run of the time that is asked for leaves about a connection.
+func (of *runs) evidence(one *Held, in int, at time.Time) Doubt {
+	run := &of.all[in-1]
+	since, until := run.from, at
+	seen := slices.IndexFunc(one.sightings, func(s sighting) bool { return s.run == in })
+	switch {
+	case seen >= 0 && in > one.from && at.Before(one.sightings[seen].first): // it was there when the run began
+		until = one.sightings[seen].first
+	case in == one.from && !one.Seen.IsZero() && at.Before(one.Seen) && one.Since.IsZero():
+		return NoStart
+	case seen >= 0 && !at.Before(one.sightings[seen].first):
+		since = one.sightings[seen].lastUntil(at)
+	case in == one.from:
+	case in == one.to: // so it was when the run has its end alone
+		until = one.Until
+	default:
+		return Gap
 	}
-	return run.lacks(since, at)
+	if in == one.from {
+		since = latest(since, one.Since)
+	}
+	if run.lacks(since, until) {
+		return LostRecords
+	}
+	return ""
+}
+
+// isLeftOut reports whether a list of its run that was begun until then lacks a connection without an end, of which there is nothing
+// since then. That is by the order of the log: times are not, quite.
+func (of *runs) isLeftOut(one *Held, then time.Time) bool {
+	if one.to != 0 {
+		return false
+	}
+	run := &of.all[one.confirmed-1]
+	return run.netns == one.Netns && slices.ContainsFunc(run.lists[one.lists:], func(l list) bool {
+		return !l.from.After(then) && run.isGood(l)
+	})
 }
 
 // lacks reports whether records of a time are missing.
 func (r *run) lacks(since, until time.Time) bool {
-	return slices.ContainsFunc(r.lost, func(at time.Time) bool { return !at.Before(since) && !at.After(until) })
+	return slices.ContainsFunc(r.lost, func(s span) bool { return !s.to.Before(since) && !s.from.After(until) })
 }
 
-// at are the numbers of the runs of a time. Without any, from and to are the times around it that the log has, zero where
-// it begins or ends there.
+// at are the numbers of the runs of a time. Without any that was written then, from and to are the times around it that the log has,
+// zero where it begins or ends there.
 func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
+	var silent []span
 	for i := range of.all {
 		r := &of.all[i]
 		switch {
 		case r.covers(at):
 			in = append(in, i+1)
+			if s := slices.IndexFunc(r.silent, func(s span) bool { return at.After(s.from) && at.Before(s.to) }); s >= 0 {
+				silent = append(silent, r.silent[s])
+			}
 		case r.to.Before(at) && r.to.After(from):
 			from = r.to
 		case r.from.After(at) && (to.IsZero() || r.from.Before(to)):
@@ -464,6 +686,8 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 		}
 	}
 	switch {
+	case len(in) > 0 && len(silent) == len(in):
+		return in, Silent, silent[0].from, silent[0].to
 	case len(in) > 0:
 		return in, "", from, to
 	case from.IsZero():
@@ -474,7 +698,7 @@ func (of *runs) at(at time.Time) (in []int, doubt Doubt, from, to time.Time) {
 	return nil, Gap, from, to
 }
 
-// told is how long after records were lost the log says so at the latest: it has a record each minute.
+// told is how long after records were lost the log says so, unless it had none meanwhile: they have the time of another record.
 const told = time.Minute
 
 // Omits is why a connection of the time that is asked for may not be in what was read, although the log was written then: the
@@ -487,10 +711,12 @@ func (h *History) Omits() (doubt Doubt) {
 			switch run := &of.all[n-1]; {
 			case !run.begun:
 				return NoBegin
-			case !run.lists():
+			case !run.isListed():
 				doubt = NotAll
-			case doubt == "" && run.lacks(run.from, h.at.Add(told)):
+			case doubt == "" && run.lacks(run.listedSince(h.at), h.at):
 				doubt = LostRecords
+			case doubt == "" && run.readings:
+				doubt = BetweenReadings
 			}
 		}
 	}
@@ -521,17 +747,37 @@ func (h *History) Covers() (doubt Doubt, from, to time.Time) {
 		return "", from, to
 	}
 	for _, of := range h.concerned() {
-		if _, d, f, t := of.at(h.at); d != "" && (doubt == "" || f.After(from)) {
+		if _, d, f, t := of.at(h.at); d != "" && !(d == Silent && h.Tables && !of.begun) && (doubt == "" || f.After(from)) {
 			doubt, from, to = d, f, t
 		}
 	}
 	return doubt, from, to
 }
 
+// IsOfReadings reports whether there is a run of readings of the table, which lacks what came and went between two of them.
+func (h *History) IsOfReadings() bool {
+	for _, of := range h.concerned() {
+		if slices.ContainsFunc(of.all, func(r run) bool { return r.readings }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Gaps are how many times the log was not written between its first and its last record, and when the last of them was.
 func (h *History) Gaps() (n int, from, to time.Time) {
 	for _, of := range h.places {
-		for i := 1; i < len(of.all); i++ {
+		for i := range of.all {
+			if !h.Tables || of.begun {
+				for _, s := range of.all[i].silent {
+					if n++; s.from.After(from) {
+						from, to = s.from, s.to
+					}
+				}
+			}
+			if i == 0 {
+				continue
+			}
 			if a, b := of.all[i-1].to, of.all[i].from; b.After(a) {
 				if n++; a.After(from) {
 					from, to = a, b

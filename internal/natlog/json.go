@@ -49,6 +49,12 @@ func (r *Record) AppendJSON(b []byte) []byte {
 	if r.Within > 0 {
 		b = strconv.AppendFloat(append(b, `,"within_s":`...), r.Within.Seconds(), 'f', 3, 64)
 	}
+	if r.StartedWithin > 0 {
+		b = strconv.AppendFloat(append(b, `,"started_within_s":`...), r.StartedWithin.Seconds(), 'f', 3, 64)
+	}
+	if r.Part > 0 {
+		b = strconv.AppendInt(append(b, `,"part":`...), int64(r.Part), 10)
+	}
 	if r.Count > 0 {
 		b = strconv.AppendUint(append(b, `,"count":`...), r.Count, 10)
 	}
@@ -89,29 +95,31 @@ func appendText(b []byte, name, text string) []byte {
 
 // line is a Record as a line has it.
 type line struct {
-	Schema     string     `json:"schema"`
-	Time       time.Time  `json:"time"`
-	Event      Kind       `json:"event"`
-	Node       string     `json:"node"`
-	Netns      string     `json:"netns"`
-	Protocol   string     `json:"protocol"`
-	Src        netip.Addr `json:"src"`
-	Sport      uint16     `json:"sport"`
-	NAT        netip.Addr `json:"nat_address"`
-	NATPort    uint16     `json:"nat_port"`
-	Dst        netip.Addr `json:"dst"`
-	Dport      uint16     `json:"dport"`
-	Server     netip.Addr `json:"server"`
-	ServerPort uint16     `json:"server_port"`
-	Zone       uint16     `json:"zone"`
-	ReplyZone  *uint16    `json:"reply_zone"`
-	Since      string     `json:"since"`
-	Started    time.Time  `json:"started"`
-	Ended      time.Time  `json:"ended"`
-	Within     float64    `json:"within_s"`
-	Count      uint64     `json:"count"`
-	Reason     string     `json:"reason"`
-	Without    Without    `json:"without"`
+	Schema        string     `json:"schema"`
+	Time          time.Time  `json:"time"`
+	Event         Kind       `json:"event"`
+	Node          string     `json:"node"`
+	Netns         string     `json:"netns"`
+	Protocol      string     `json:"protocol"`
+	Src           netip.Addr `json:"src"`
+	Sport         uint16     `json:"sport"`
+	NAT           netip.Addr `json:"nat_address"`
+	NATPort       uint16     `json:"nat_port"`
+	Dst           netip.Addr `json:"dst"`
+	Dport         uint16     `json:"dport"`
+	Server        netip.Addr `json:"server"`
+	ServerPort    uint16     `json:"server_port"`
+	Zone          uint16     `json:"zone"`
+	ReplyZone     *uint16    `json:"reply_zone"`
+	Since         string     `json:"since"`
+	Started       time.Time  `json:"started"`
+	Ended         time.Time  `json:"ended"`
+	Within        float64    `json:"within_s"`
+	StartedWithin float64    `json:"started_within_s"`
+	Part          int        `json:"part"`
+	Count         uint64     `json:"count"`
+	Reason        string     `json:"reason"`
+	Without       Without    `json:"without"`
 }
 
 // MaxLine bounds a line: the longest one that AppendJSON writes has names of 255 characters and some hundred others.
@@ -119,7 +127,7 @@ const MaxLine = 16 << 10
 
 var (
 	errNotALine = errors.New("not a line of a NAT log (schema " + Schema + ")")
-	errOddTime  = errors.New("within_s is no time")
+	errOddTime  = errors.New("within_s or started_within_s is no time")
 )
 
 // ParseJSON reads a line.
@@ -136,10 +144,10 @@ func ParseJSON(text []byte) (r Record, err error) {
 	}
 	r = Record{Kind: l.Event, Time: l.Time, Node: l.Node, Netns: l.Netns, Started: l.Started, Ended: l.Ended, Count: l.Count, Reason: l.Reason, Without: l.Without,
 		Src: end(l.Src, l.Sport), NAT: end(l.NAT, l.NATPort), Dst: end(l.Dst, l.Dport), Server: end(l.Server, l.ServerPort)}
-	if !(l.Within >= 0 && l.Within <= 1e6) {
+	if !(l.Within >= 0 && l.Within <= 1e6 && l.StartedWithin >= 0 && l.StartedWithin <= 1e6) {
 		return r, errOddTime
 	}
-	r.Within = time.Duration(l.Within * float64(time.Second))
+	r.Within, r.StartedWithin = time.Duration(l.Within*float64(time.Second)), time.Duration(l.StartedWithin*float64(time.Second))
 	switch r.Kind {
 	case Start, End:
 		if r.Protocol, err = nat.ParseProtocol(l.Protocol); err != nil {
@@ -153,6 +161,10 @@ func ParseJSON(text []byte) (r Record, err error) {
 			r.ReplyZone = *l.ReplyZone
 		}
 	case Lost, Begin, Stop, Alive, Listed:
+	case Continue:
+		if r.Part = l.Part; r.Part < 2 || r.Started.IsZero() {
+			return r, errNotALine
+		}
 	default:
 		return r, fmt.Errorf("event %q: %w", l.Event, errNotALine)
 	}

@@ -25,9 +25,9 @@ func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 // samples are one record of each kind.
 func samples() []Record {
 	return []Record{
-		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`, Without: WithoutStarts},
+		{Kind: Begin, Time: noon, Node: "gw1", Reason: `tracepoints "x"]\ and more`, Without: WithoutStarts, Within: 5 * time.Second},
 		{Kind: Start, Time: noon, Node: "gw1", Netns: "red", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40001"), NAT: at("203.0.113.9:1024"), Dst: at("198.51.100.1:443"), Started: noon},
-		{Kind: End, Time: noon.Add(time.Second), Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("198.51.100.1:5000"), Dst: at("203.0.113.9:53"), Server: at("10.0.0.9:5353"), Started: noon, Ended: noon.Add(time.Second), Within: 5 * time.Second},
+		{Kind: End, Time: noon.Add(time.Second), Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("198.51.100.1:5000"), Dst: at("203.0.113.9:53"), Server: at("10.0.0.9:5353"), Started: noon, Ended: noon.Add(time.Second), Within: 5 * time.Second, StartedWithin: 7 * time.Second},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_UDP, Src: at("[fd00::7]:40001"), NAT: at("[2001:db8::9]:1024"), Dst: at("[2001:db8:1::1]:443")},
 		{Kind: Lost, Time: noon, Node: "gw1", Count: 7, Reason: "ring"},
 		{Kind: Stop, Time: noon, Node: "gw1"},
@@ -35,6 +35,7 @@ func samples() []Record {
 		{Kind: Alive, Time: noon, Node: "gw1"},
 		{Kind: Listed, Time: noon, Node: "gw1"},
 		{Kind: Start, Time: noon, Node: "gw1", Protocol: unix.IPPROTO_TCP, Src: at("10.0.0.7:40003"), NAT: at("203.0.113.9:1026"), Dst: at("198.51.100.1:443"), Zone: 5, ReplyZone: 5, Started: noon},
+		{Kind: Continue, Time: noon.Add(time.Hour), Node: "gw1", Started: noon, Reason: "tracepoints", Part: 2},
 	}
 }
 
@@ -62,6 +63,9 @@ func TestWhatIsNoLine(t *testing.T) {
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"fd00::1"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"begin","within_s":-1}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"end","started_within_s":-1}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"continue","started":"2026-03-01T11:00:00Z"}`,
+		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"continue","part":2}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","since":"ever"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"end","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","since":"before"}`,
 		`{"schema":"natkit.nat-log/1","time":"2026-03-01T12:00:00Z","event":"start","protocol":"tcp","src":"10.0.0.1","dst":"10.0.0.2","zone":65536}`,
@@ -83,7 +87,7 @@ func FuzzParseJSON(f *testing.F) {
 			return
 		}
 		r.Node, r.Netns, r.Reason = "n", "", ""
-		r.Time, r.Started, r.Ended, r.Within = noon, time.Time{}, time.Time{}, 0
+		r.Time, r.Started, r.Ended, r.Within, r.StartedWithin = noon, noon, time.Time{}, 0, 0
 		line := r.AppendJSON(nil)
 		again, err := ParseJSON(line[:len(line)-1])
 		if err != nil {
@@ -383,6 +387,19 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		r.Within = time.Duration(within) * time.Second
 		return r
 	}
+	within := func(r Record, started, seconds int) Record { // what began by a reading of the table
+		r.StartedWithin = time.Duration(seconds) * time.Second
+		return row(r, started)
+	}
+	spans := func(r Record, seconds int) Record {
+		r.Within = time.Duration(seconds) * time.Second
+		return r
+	}
+	proceeds := func(second, part int) Record {
+		r := of(Continue, second)
+		r.Part, r.Started = part, when(0)
+		return r
+	}
 	killed := []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 2, 10), of(Begin, 30), of(Begin, 30)}
 	first := []Record{of(Begin, 0), of(Listed, 1), session(Start, 2, 10), of(Alive, 20)} // and what a second run has after it
 	second := func(more ...Record) []Record { return append(slices.Clone(first), more...) }
@@ -401,75 +418,120 @@ func TestWhatALogDoesNotSay(t *testing.T) {
 		covers   Doubt
 		from, to int
 	}{
-		"before a reading had it":        {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), of(Stop, 20)}, at: 7, want: []string{"2 between-readings"}},
-		"when a reading had it":          {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 10, want: []string{"2 "}},
-		"after a reading had it":         {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 12, want: []string{"2 between-readings"}},
-		"killed, before":                 {log: killed, at: 10, want: []string{"2 "}},
-		"killed, in the gap":             {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
-		"killed, in the next run":        {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"killed, after the log":          {log: killed, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 30},
-		"stopped":                        {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 12), of(Begin, 30), of(Stop, 50)}, at: 20, want: []string{"2 gap"}, covers: Gap, from: 12, to: 30},
-		"open in its run":                {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"an end in the next run":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), session(End, 2, 40)}, at: 35, want: []string{"2 "}},
-		"given again in the next run":    {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 40, want: []string{"3 "}},
-		"given again in the gap":         {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 20, want: []string{"3 gap", "2 gap"}, covers: Gap, from: 10, to: 30},
-		"an end without its start":       {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
-		"before the log":                 {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
-		"records were lost":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
-		"records were lost later":        {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"an end that is missing":         {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
-		"the gap of another host":        {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
-		"a number after a boot":          {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
-		"delivered twice":                {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
-		"its begin is not in the log":    {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
-		"rows with start and end":        {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
-		"rows without an end":            {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
-		"nothing":                        {at: 15, covers: NoRecords},
-		"idle":                           {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 60, want: []string{"2 "}},
-		"idle, after the log":            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 70},
-		"killed while idle":              {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70), of(Begin, 100)}, at: 80, want: []string{"2 gap"}, covers: Gap, from: 70, to: 100},
-		"present":                        {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 30, want: []string{"2 "}},
-		"present, then it ends":          {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 30, want: []string{"2 "}},
-		"present, after its end":         {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 45},
-		"present, before it was seen":    {log: []Record{of(Begin, 10), present(2, 20), of(Stop, 50)}, at: 15, want: []string{"2 no-start"}},
-		"present, since a known time":    {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 15, want: []string{"2 "}},
-		"present, before its start":      {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 3, covers: BeforeLog, to: 10},
-		"present, before the log":        {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
-		"present, and records lost":      {log: []Record{of(Begin, 10), present(2, 10), of(Lost, 20), of(Stop, 50)}, at: 30, want: []string{"2 lost-records"}},
-		"present in the next run":        {log: append(killed, present(2, 31), of(Stop, 50)), at: 40, want: []string{"2 "}},
-		"present in it, in the gap":      {log: append(killed, present(2, 31), of(Stop, 50)), at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
-		"present in it, in the first":    {log: append(killed, present(2, 31), of(Stop, 50)), at: 10, want: []string{"2 "}},
-		"present in a third":             {log: append(killed, of(Alive, 50), of(Begin, 60), present(2, 60), of(Stop, 90)), at: 40, want: []string{"2 "}},
-		"another one is present":         {log: append(killed, present(3, 31), of(Stop, 50)), at: 40, want: []string{"3 "}},
-		"present, delivered twice":       {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), present(2, 11), session(End, 2, 20), of(Stop, 50)}, at: 30},
-		"again present after its end":    {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), of(Stop, 25), of(Begin, 30), present(2, 30), of(Stop, 50)}, at: 40, want: []string{"2 "}},
-		"present meanwhile another":      {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 ", "2 no-start"}},
-		"not listed in the next run":     {log: second(of(Begin, 30), session(Start, 4, 30), of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"4 "}},
-		"not listed, nobody":             {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 40},
-		"not listed, in the gap":         {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"2 gap"}, covers: Gap, from: 20, to: 30},
-		"not listed, in a third":         {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50), of(Begin, 60), of(Stop, 70)), at: 65},
-		"the list has no end":            {log: second(of(Begin, 30), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"the list, and records lost":     {log: second(of(Begin, 30), of(Listed, 31), of(Lost, 32), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"a list of another namespace":    {log: second(of(Begin, 30), ofElsewhere, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"another namespace has its own":  {log: second(elsewhere, ofElsewhere, of(Stop, 50)), at: 15, want: []string{"2 "}},
-		"a list without its run":         {log: second(without, of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
-		"a list delivered twice":         {log: second(of(Begin, 30), of(Listed, 1), of(Stop, 20), of(Alive, 50)), at: 40, want: []string{"2 gap"}},
-		"not listed, then an end":        {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), session(End, 2, 70), of(Stop, 80)), at: 40},
-		"not listed, then present":       {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), present(2, 60), of(Listed, 61), of(Stop, 80)), at: 40},
-		"its end before the list":        {log: second(of(Begin, 30), session(End, 2, 31), of(Listed, 32), of(Stop, 80)), at: 30, want: []string{"2 "}},
-		"first seen in the next run":     {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 5},
-		"seen in the next, but no list":  {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)}, at: 5, want: []string{"4 no-start"}},
-		"seen in the next, in the gap":   {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"4 gap", "2 gap"}, covers: Gap, from: 20, to: 30},
-		"seen in the next, before":       {log: []Record{of(Begin, 10), of(Listed, 11), of(Alive, 20), of(Begin, 30), present(4, 30), of(Stop, 50)}, at: 5, covers: BeforeLog, to: 10},
-		"an end alone in the next":       {log: []Record{of(Begin, 0), of(Listed, 1), of(Alive, 20), of(Begin, 30), session(End, 4, 40)}, at: 15},
-		"seen in it, since a known time": {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), row(present(4, 30), 8), of(Stop, 50)}, at: 15, want: []string{"4 "}},
-		"present meanwhile, and listed":  {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), of(Listed, 31), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 "}},
-		"rows of present ones":           {log: []Record{present(2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
-		"rows of them, before":           {log: []Record{session(Start, 4, 5), present(2, 10), session(End, 2, 20)}, tables: true, at: 7, want: []string{"2 no-start", "4 no-end"}},
-		"zones":                          {log: []Record{of(Begin, 0), zoned(2, 10, 5, 5), zoned(3, 12, 6, 6), of(Stop, 20)}, at: 15, want: []string{"2 ", "3 "}},
-		"zones of one side":              {log: []Record{of(Begin, 0), zoned(2, 10, 5, 0), zoned(3, 12, 6, 0), of(Stop, 20)}, at: 15, want: []string{"3 "}},
-		"the clock was set back":         {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
-		"the clock was set back, then":   {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
+		"before a reading had it":         {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), of(Stop, 20)}, at: 7, want: []string{"2 between-readings"}},
+		"when a reading had it":           {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 10, want: []string{"2 "}},
+		"after a reading had it":          {log: []Record{of(Begin, 0), read(Start, 2, 10, 5), read(End, 2, 15, 5), of(Stop, 20)}, at: 12, want: []string{"2 between-readings"}},
+		"killed, before":                  {log: killed, at: 10, want: []string{"2 "}},
+		"killed, in the gap":              {log: killed, at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"killed, in the next run":         {log: append(killed, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"killed, after the log":           {log: killed, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 30},
+		"stopped":                         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 12), of(Begin, 30), of(Stop, 50)}, at: 20, want: []string{"2 gap"}, covers: Gap, from: 12, to: 30},
+		"open in its run":                 {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"an end in the next run":          {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), session(End, 2, 40)}, at: 35, want: []string{"2 "}},
+		"given again in the next run":     {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"given again in the gap":          {log: append(killed, session(End, 3, 45), of(Stop, 50)), at: 20, want: []string{"3 gap", "2 gap"}, covers: Gap, from: 10, to: 30},
+		"an end without its start":        {log: []Record{of(Begin, 0), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 "}},
+		"before the log":                  {log: []Record{of(Begin, 10), session(End, 2, 20)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"records were lost":               {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
+		"records were lost later":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 30), of(Lost, 100), of(Stop, 110)}, at: 15, want: []string{"2 "}},
+		"records were lost until later":   {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 18), of(Stop, 20)}, at: 15, want: []string{"2 lost-records"}},
+		"an end alone, and a lost start":  {log: []Record{of(Begin, 0), of(Lost, 8), session(End, 2, 10), of(Stop, 20)}, at: 5, want: []string{"2 lost-records"}},
+		"lost before another one's end":   {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), row(session(End, 2, 40), 30), of(Stop, 50)}, at: 25, want: []string{"2 lost-records"}},
+		"an end that is missing":          {log: []Record{of(Begin, 0), session(Start, 2, 10), session(Start, 3, 18), of(Stop, 20)}, at: 15, want: []string{"2 no-end"}},
+		"the gap of another host":         {log: []Record{other, of(Begin, 0), session(Start, 2, 10), of(Stop, 20)}, at: 15, want: []string{"2 "}},
+		"a number after a boot":           {log: []Record{numbered, session(Start, 2, 10), of(Stop, 12), after, session(Start, 3, 30), of(Stop, 40)}, at: 35, want: []string{"3 "}},
+		"delivered twice":                 {log: []Record{of(Begin, 0), session(Start, 2, 10), session(End, 2, 12), session(Start, 2, 10), session(End, 2, 12), of(Stop, 20)}, at: 15},
+		"its begin is not in the log":     {log: []Record{session(Start, 2, 10), session(Start, 4, 20)}, at: 30, want: []string{"4 after-log"}, covers: AfterLog, from: 20},
+		"rows with start and end":         {log: []Record{session(Start, 2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows without an end":             {log: []Record{session(Start, 2, 10), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 no-end"}},
+		"nothing":                         {at: 15, covers: NoRecords},
+		"idle":                            {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 60, want: []string{"2 "}},
+		"idle, after the log":             {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70)}, at: 90, want: []string{"2 after-log"}, covers: AfterLog, from: 70},
+		"killed while idle":               {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 70), of(Begin, 100)}, at: 80, want: []string{"2 gap"}, covers: Gap, from: 70, to: 100},
+		"present":                         {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, then it ends":           {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 30, want: []string{"2 "}},
+		"present, after its end":          {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 40), of(Stop, 50)}, at: 45},
+		"present, before it was seen":     {log: []Record{of(Begin, 10), present(2, 20), of(Stop, 50)}, at: 15, want: []string{"2 no-start"}},
+		"present, since a known time":     {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 15, want: []string{"2 "}},
+		"present, before its start":       {log: []Record{of(Begin, 10), row(present(2, 20), 4), of(Stop, 50)}, at: 3, covers: BeforeLog, to: 10},
+		"present, before the log":         {log: []Record{of(Begin, 10), present(2, 10), of(Stop, 50)}, at: 5, want: []string{"2 before-log"}, covers: BeforeLog, to: 10},
+		"present, and records lost":       {log: []Record{of(Begin, 10), present(2, 10), of(Lost, 20), of(Stop, 50)}, at: 30, want: []string{"2 lost-records"}},
+		"present in the next run":         {log: append(killed, present(2, 31), of(Stop, 50)), at: 40, want: []string{"2 "}},
+		"present in it, in the gap":       {log: append(killed, present(2, 31), of(Stop, 50)), at: 20, want: []string{"2 gap"}, covers: Gap, from: 10, to: 30},
+		"present in it, in the first":     {log: append(killed, present(2, 31), of(Stop, 50)), at: 10, want: []string{"2 "}},
+		"present in a third":              {log: append(killed, of(Alive, 50), of(Begin, 60), present(2, 60), of(Stop, 90)), at: 40, want: []string{"2 gap"}},
+		"another one is present":          {log: append(killed, present(3, 31), of(Stop, 50)), at: 40, want: []string{"3 "}},
+		"present, delivered twice":        {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), present(2, 11), session(End, 2, 20), of(Stop, 50)}, at: 30},
+		"again present after its end":     {log: []Record{of(Begin, 10), present(2, 11), session(End, 2, 20), of(Stop, 25), of(Begin, 30), present(2, 30), of(Stop, 50)}, at: 40, want: []string{"2 "}},
+		"present meanwhile another":       {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 ", "2 no-start"}},
+		"not listed in the next run":      {log: second(of(Begin, 30), session(Start, 4, 30), of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"4 "}},
+		"not listed, nobody":              {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 40},
+		"not listed, in the gap":          {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"2 gap"}, covers: Gap, from: 20, to: 30},
+		"not listed, in a third":          {log: second(of(Begin, 30), of(Listed, 31), of(Stop, 50), of(Begin, 60), of(Stop, 70)), at: 65},
+		"the list has no end":             {log: second(of(Begin, 30), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"the list, and records lost":      {log: second(of(Begin, 30), of(Listed, 31), of(Lost, 32), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"a list of another namespace":     {log: second(of(Begin, 30), ofElsewhere, of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"another namespace has its own":   {log: second(elsewhere, ofElsewhere, of(Stop, 50)), at: 15, want: []string{"2 "}},
+		"a list without its run":          {log: second(without, of(Listed, 31), of(Stop, 50)), at: 40, want: []string{"2 gap"}},
+		"a list delivered twice":          {log: second(of(Begin, 30), of(Listed, 1), of(Stop, 20), of(Alive, 50)), at: 40, want: []string{"2 gap"}},
+		"not listed, then an end":         {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), session(End, 2, 70), of(Stop, 80)), at: 40},
+		"not listed, then present":        {log: second(of(Begin, 30), of(Listed, 31), of(Alive, 50), of(Begin, 60), present(2, 60), of(Listed, 61), of(Stop, 80)), at: 40},
+		"its end before the list":         {log: second(of(Begin, 30), session(End, 2, 31), of(Listed, 32), of(Stop, 80)), at: 30, want: []string{"2 "}},
+		"first seen in the next run":      {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 5},
+		"seen in the next, but no list":   {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)}, at: 5, want: []string{"4 no-start"}},
+		"seen in the next, in the gap":    {log: second(of(Begin, 30), present(4, 30), of(Listed, 31), of(Stop, 50)), at: 25, want: []string{"4 gap", "2 gap"}, covers: Gap, from: 20, to: 30},
+		"seen in the next, before":        {log: []Record{of(Begin, 10), of(Listed, 11), of(Alive, 20), of(Begin, 30), present(4, 30), of(Stop, 50)}, at: 5, covers: BeforeLog, to: 10},
+		"an end alone in the next":        {log: []Record{of(Begin, 0), of(Listed, 1), of(Alive, 20), of(Begin, 30), session(End, 4, 40)}, at: 15},
+		"seen in it, since a known time":  {log: []Record{of(Begin, 0), of(Alive, 20), of(Begin, 30), row(present(4, 30), 8), of(Stop, 50)}, at: 15, want: []string{"4 "}},
+		"present meanwhile, and listed":   {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Begin, 30), present(3, 30), of(Listed, 31), session(End, 3, 35), of(Begin, 40), present(2, 40), session(End, 2, 45), of(Stop, 50)}, at: 32, want: []string{"3 "}},
+		"rows of present ones":            {log: []Record{present(2, 10), session(End, 2, 20), session(Start, 3, 25)}, tables: true, at: 15, want: []string{"2 "}},
+		"rows of them, before":            {log: []Record{session(Start, 4, 5), present(2, 10), session(End, 2, 20)}, tables: true, at: 7, want: []string{"2 no-start", "4 no-end"}},
+		"given again later, in the first": {log: second(of(Begin, 30), session(Start, 3, 40), of(Stop, 50)), at: 15, want: []string{"2 "}},
+		"given again later, before":       {log: second(of(Begin, 30), session(Start, 3, 40), of(Stop, 50)), at: 35, want: []string{"2 gap"}},
+		"its end is missing later":        {log: second(of(Begin, 30), present(2, 30), session(Start, 3, 40), of(Stop, 50)), at: 15, want: []string{"2 "}},
+		"its end is missing later, there": {log: second(of(Begin, 30), present(2, 30), session(Start, 3, 40), of(Stop, 50)), at: 35, want: []string{"2 no-end"}},
+		"the same on both sides of a gap": {log: second(of(Begin, 30), row(present(2, 30), 10), of(Stop, 50)), at: 25, want: []string{"2 "}, covers: Gap, from: 20, to: 30},
+		"the same, by its end":            {log: second(of(Begin, 30), row(session(End, 2, 40), 10), of(Stop, 50)), at: 25, want: []string{"2 "}, covers: Gap, from: 20, to: 30},
+		"another on the other side":       {log: second(of(Begin, 30), row(present(2, 30), 24), of(Stop, 50)), at: 22, want: []string{"2 gap"}, covers: Gap, from: 20, to: 30},
+		"another, since it began":         {log: second(of(Begin, 30), row(present(2, 30), 24), of(Stop, 50)), at: 27, want: []string{"2 "}, covers: Gap, from: 20, to: 30},
+		"another, by its end":             {log: second(of(Begin, 30), row(session(End, 2, 40), 24), of(Stop, 50)), at: 22, want: []string{"2 gap"}, covers: Gap, from: 20, to: 30},
+		"another, in the first":           {log: second(of(Begin, 30), row(present(2, 30), 24), of(Stop, 50)), at: 15, want: []string{"2 "}},
+		"lost, but its end has its start": {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Lost, 12), row(session(End, 2, 40), 10), of(Stop, 50)}, at: 25, want: []string{"2 "}},
+		"an end alone, by readings":       {log: []Record{of(Begin, 0), within(read(End, 2, 30, 5), 10, 5), of(Stop, 50)}, at: 7, want: []string{"2 between-readings"}},
+		"an end alone, of a reading":      {log: []Record{of(Begin, 0), within(read(End, 2, 30, 5), 10, 5), of(Stop, 50)}, at: 10, want: []string{"2 "}},
+		"an end alone, before":            {log: []Record{of(Begin, 0), within(read(End, 2, 30, 5), 10, 5), of(Stop, 50)}, at: 4},
+		"a list of readings, its start":   {log: []Record{proceeds(30, 2), within(present(2, 30), 10, 5), of(Listed, 31), of(Stop, 50)}, at: 40, want: []string{"2 "}},
+		"silent":                          {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), of(Alive, 300), of(Stop, 310)}, at: 200, want: []string{"2 silent"}, covers: Silent, from: 60, to: 300},
+		"silent, then":                    {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), of(Alive, 300), of(Stop, 310)}, at: 305, want: []string{"2 "}},
+		"silent, before":                  {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), of(Alive, 300), of(Stop, 310)}, at: 60, want: []string{"2 "}},
+		"silent, but its end has a start": {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), row(session(End, 2, 300), 10), of(Stop, 310)}, at: 200, want: []string{"2 "}, covers: Silent, from: 60, to: 300},
+		"silent by its interval":          {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), of(Alive, 180), of(Stop, 310)}, at: 100, want: []string{"2 "}},
+		"a reading that spans it":         {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), spans(of(Alive, 300), 240), of(Stop, 310)}, at: 200, want: []string{"2 "}},
+		"readings that span it, a start":  {log: []Record{of(Begin, 0), session(Start, 2, 10), of(Alive, 60), session(Start, 3, 290), spans(of(Alive, 300), 240), of(Stop, 310)}, at: 200, want: []string{"2 no-end"}},
+		"rows are silent":                 {log: []Record{session(Start, 2, 10), session(Start, 3, 400), session(End, 3, 500)}, tables: true, at: 200, want: []string{"2 no-end"}},
+		"a file alone":                    {log: []Record{proceeds(30, 2), present(2, 31), of(Listed, 32), of(Alive, 60)}, at: 40, want: []string{"2 "}},
+		"a file alone, before its list":   {log: []Record{proceeds(30, 2), present(2, 32), of(Listed, 32), of(Alive, 60)}, at: 31, want: []string{"2 no-start"}},
+		"a file alone, before it":         {log: []Record{proceeds(30, 2), present(2, 32), of(Listed, 32), of(Alive, 60)}, at: 20, want: []string{"2 before-log"}, covers: BeforeLog, to: 30},
+		"the next file":                   {log: second(proceeds(20, 2), of(Alive, 60)), at: 40, want: []string{"2 "}},
+		"the next file, with its list":    {log: second(proceeds(20, 2), present(2, 21), of(Listed, 22), of(Alive, 60)), at: 40, want: []string{"2 "}},
+		"the next file, then an end":      {log: second(proceeds(20, 2), session(End, 2, 30), of(Listed, 31), of(Alive, 60)), at: 25, want: []string{"2 "}},
+		"the next file, twice":            {log: second(proceeds(20, 2), of(Alive, 40), proceeds(20, 2), of(Alive, 40), proceeds(40, 3), of(Alive, 60)), at: 50, want: []string{"2 "}},
+		"a file is missing":               {log: second(proceeds(40, 3), present(2, 40), of(Listed, 41), of(Alive, 60)), at: 30, want: []string{"2 gap"}, covers: Gap, from: 20, to: 40},
+		"a file is missing, then":         {log: second(proceeds(40, 3), present(2, 40), of(Listed, 41), of(Alive, 60)), at: 50, want: []string{"2 "}},
+		"a file is missing, with its end": {log: second(proceeds(40, 3), of(Listed, 41), of(Alive, 60)), at: 50},
+		"a file is missing, and no list":  {log: second(proceeds(40, 3), of(Alive, 60)), at: 50, want: []string{"2 gap"}},
+		"a file of another run":           {log: second(of(Begin, 30), of(Stop, 40), proceeds(50, 2), of(Alive, 60)), at: 45, want: []string{"2 gap"}, covers: Gap, from: 40, to: 50},
+		"its end was lost, then a list":   {log: second(of(Lost, 25), proceeds(100, 2), of(Listed, 101), of(Alive, 200)), at: 110},
+		"its end was lost, before a list": {log: second(of(Lost, 25), proceeds(100, 2), of(Listed, 101), of(Alive, 200)), at: 90, want: []string{"2 lost-records"}},
+		"lost, but a list has it":         {log: second(of(Lost, 25), proceeds(100, 2), present(2, 100), of(Listed, 101), of(Alive, 200)), at: 110, want: []string{"2 "}},
+		"listed by a reading before it":   {log: second(proceeds(22, 2), present(2, 18), of(Listed, 23), of(Alive, 60)), at: 40, want: []string{"2 "}},
+		"started before it, in its order": {log: []Record{of(Begin, 0), of(Listed, 1), proceeds(12, 2), session(Start, 2, 10), of(Listed, 13), of(Alive, 60)}, at: 40, want: []string{"2 "}},
+		"in a log of two files":           {log: second(proceeds(20, 2), session(Start, 2, 10), of(Listed, 22), of(Alive, 60)), at: 40, want: []string{"2 "}},
+		"lost with the list":              {log: second(of(Lost, 25), proceeds(100, 2), of(Listed, 101), of(Lost, 105), of(Alive, 200)), at: 110, want: []string{"2 lost-records"}},
+		"zones":                           {log: []Record{of(Begin, 0), zoned(2, 10, 5, 5), zoned(3, 12, 6, 6), of(Stop, 20)}, at: 15, want: []string{"2 ", "3 "}},
+		"zones of one side":               {log: []Record{of(Begin, 0), zoned(2, 10, 5, 0), zoned(3, 12, 6, 0), of(Stop, 20)}, at: 15, want: []string{"3 "}},
+		"the clock was set back":          {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 92, want: []string{"2 after-log", "1 clock-stepped"}, covers: AfterLog, from: 90},
+		"the clock was set back, then":    {log: []Record{session(Start, 1, 90), session(End, 1, 40), session(Start, 2, 50)}, at: 45, want: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHistory(Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 44444}, false, when(tt.at))
@@ -502,6 +564,11 @@ func TestWhatARunLeavesOut(t *testing.T) {
 	of := func(kind Kind, second int64, without Without) Record {
 		return Record{Kind: kind, Time: time.Unix(second, 0), Node: "gw", Without: without}
 	}
+	proceeds := func(second int64, every time.Duration) Record {
+		r := of(Continue, second, "")
+		r.Started, r.Part, r.Within = time.Unix(0, 0), 2, every
+		return r
+	}
 	for name, tt := range map[string]struct {
 		log  []Record
 		want Doubt
@@ -512,6 +579,12 @@ func TestWhatARunLeavesOut(t *testing.T) {
 		"without present":          {[]Record{of(Begin, 10, WithoutPresent), of(Stop, 50, "")}, NotAll},
 		"without starts":           {[]Record{of(Begin, 10, WithoutStarts), of(Stop, 50, "")}, NotAll},
 		"no begin":                 {[]Record{of(Listed, 11, ""), of(Stop, 50, "")}, NoBegin},
+		"a file of it":             {[]Record{proceeds(10, 0), of(Listed, 11, ""), of(Stop, 50, "")}, ""},
+		"a file without its list":  {[]Record{proceeds(10, 0), of(Stop, 50, "")}, NotAll},
+		"the list of a file later": {[]Record{of(Begin, 0, ""), proceeds(40, 0), of(Listed, 41, ""), of(Stop, 50, "")}, ""},
+		"by readings":              {[]Record{proceeds(10, time.Second), of(Listed, 11, ""), of(Stop, 50, "")}, BetweenReadings},
+		"lost":                     {[]Record{of(Begin, 0, ""), of(Listed, 1, ""), of(Lost, 2, ""), of(Stop, 50, "")}, LostRecords},
+		"lost before the list":     {[]Record{of(Begin, 0, ""), of(Listed, 1, ""), of(Lost, 2, ""), proceeds(10, 0), of(Listed, 11, ""), of(Stop, 50, "")}, ""},
 		"listed in the run before": {[]Record{of(Begin, 1, ""), of(Listed, 2, ""), of(Stop, 3, ""), of(Begin, 10, ""), of(Stop, 50, "")}, NotAll},
 	} {
 		h := NewHistory(Query{Address: netip.MustParseAddr("203.0.113.9"), Port: 44444}, false, time.Unix(30, 0))

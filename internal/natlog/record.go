@@ -27,9 +27,11 @@ const (
 	Stop  Kind = "stop"
 	// Alive says that the log is written, and complete, until its time, where nothing else was to be written for a while.
 	Alive Kind = "alive"
-	// Listed says that all connections that were there when the run began have a start in it: until then, and in a run
+	// Listed says that all connections that were there when the run, or its file, began have a start in it: until then, and
 	// without it, some may be missing.
 	Listed Kind = "listed"
+	// Continue is the first record of each file of a run but the first one. It repeats what Begin says of the run.
+	Continue Kind = "continue"
 )
 
 // Record is one line of a log.
@@ -52,15 +54,18 @@ type Record struct {
 	// Before, of Start: the connection was there when the log began. Time is then when it is known to have been there, Started
 	// when it began, where the kernel says it.
 	Before bool
-	// Started and Ended are zero where they are not known, or not yet.
+	// Started and Ended are zero where they are not known, or not yet. Started of Continue is when the run began.
 	Started, Ended time.Time
-	// Within is how much earlier Time may have been: the time between two readings of the table; 0 where it is exact.
-	Within time.Duration
+	// Within is how much earlier Time may have been: the time between two readings of the table; 0 where it is exact. Begin and
+	// Continue have the least time between two, Alive the one before it. StartedWithin is how much earlier Started may have been.
+	Within, StartedWithin time.Duration
 	// Count and Reason are of Lost; Reason of Begin as well: what the log is made from, and what that misses.
 	Count  uint64
 	Reason string
 	// Without, of Begin, is what the run has no records of, so that its connections are not found while they last.
 	Without Without
+	// Part, of Continue, is the number of the file in the run; Begin is in the first.
+	Part int
 }
 
 // Without is what is left out of a run.

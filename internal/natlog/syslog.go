@@ -27,7 +27,7 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 	switch r.Kind {
 	case Lost:
 		severity = severityWarn
-	case Begin, Stop:
+	case Begin, Stop, Continue:
 		severity = severityNotice
 	}
 	b = append(strconv.AppendInt(append(b, '<'), int64(facilityDaemon<<3|severity), 10), ">1 "...)
@@ -57,9 +57,12 @@ func (r *Record) AppendSyslog(b []byte, pid int) []byte {
 			b = parameter(b, "internalAddressRealm", strconv.Itoa(int(r.Zone)))
 			b = parameter(b, "externalAddressRealm", strconv.Itoa(int(r.ReplyZone)))
 		}
-		if r.Within > 0 {
-			b = parameter(b, "within", strconv.FormatFloat(r.Within.Seconds(), 'f', 3, 64))
+		if r.StartedWithin > 0 {
+			b = parameter(b, "flowStartWithin", strconv.FormatFloat(r.StartedWithin.Seconds(), 'f', 3, 64))
 		}
+	}
+	if r.Within > 0 {
+		b = parameter(b, "within", strconv.FormatFloat(r.Within.Seconds(), 'f', 3, 64))
 	}
 	if r.Netns != "" {
 		b = parameter(b, "natInstance", r.Netns)

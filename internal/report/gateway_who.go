@@ -190,6 +190,8 @@ func (g *GatewayWho) answer() string {
 	switch {
 	case g.Answer == WhoUnknown && len(g.Hosts) == 0:
 		return what + ": could not be answered" + g.reason()
+	case g.Answer == WhoUnknown && g.isCertain():
+		return what + ": " + g.Hosts[0] + " is certain, but another one cannot be excluded" + g.reason()
 	case g.Answer == WhoUnknown:
 		return what + ": " + g.Hosts[0] + " is possible, but that could not be answered for sure" + g.reason()
 	case len(g.Hosts) == 0 && g.Inside:
@@ -204,6 +206,11 @@ func (g *GatewayWho) answer() string {
 		return fmt.Sprintf("%s: ambiguous, %d possible answers%s", what, len(g.Hosts), g.reason())
 	}
 	return what + ": " + g.Hosts[0]
+}
+
+// isCertain reports whether the sources show the one that was found; what they lack is then whether it was the only one.
+func (g *GatewayWho) isCertain() bool {
+	return slices.ContainsFunc(g.Owners, func(o NATOwner) bool { return o.Certain && !o.Incoming })
 }
 
 // reason is the first one for which a source does not know more.
@@ -236,6 +243,8 @@ func (s *WhoSource) doubt() string {
 		return "the log ends at " + moment(s.GapFrom)
 	case "gap":
 		return fmt.Sprintf("the log has a gap from %s to %s", moment(s.GapFrom), moment(s.GapTo))
+	case "silent":
+		return fmt.Sprintf("the log has no record from %s to %s, although one is written each minute", moment(s.GapFrom), moment(s.GapTo))
 	case "lost-records":
 		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
 	case "no-begin":
@@ -247,7 +256,7 @@ func (s *WhoSource) doubt() string {
 	case "no-start":
 		return "the log does not have its start"
 	case "between-readings":
-		return "the log is of readings of the table, and that time is between two of them"
+		return "the log is of readings of the table, and lacks what came and went between two of them, or when what it has began and ended"
 	case "clock-stepped":
 		return "the clock stepped: it was set back between a start and its end"
 	}

@@ -38,8 +38,8 @@ type Found struct {
 const most = 1_000_000
 
 // Read calls each for the records of a file, or of all files below a directory, the ones that were written last last. Records
-// without want are passed over, but for those about the log itself, the first of a file and the last before one of these or the
-// end of the file. The error is of the files that could not be read, or not to their end: what was read of them counts.
+// without want are passed over, but for those about the log itself, the first of a file and of each minute, and the last before one
+// of these or the end of the file: they show when it was written. The error is of the files that could not be read, or not to their end: what was read of them counts.
 func Read(ctx context.Context, path string, want netip.Addr, each func(*natlog.Record)) (found Found, err error) {
 	names, others, err := list(path)
 	found.Others = others
@@ -150,6 +150,7 @@ func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog
 		}
 	}
 	var passed []byte // the last line that was passed over: it says until when there was a log
+	var minute []byte // that of the last line
 	long := false
 	for count := 0; ; count++ {
 		if count%4096 == 0 && ctx.Err() != nil {
@@ -160,7 +161,8 @@ func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog
 			long = true
 			continue
 		}
-		about := !bytes.Contains(text, session)
+		about := !bytes.Contains(text, session) || isOther(text, minute)
+		minute = append(minute[:0], minuteOf(text)...)
 		if passed != nil && (err != nil || about) {
 			take(passed)
 			passed = nil
@@ -184,8 +186,28 @@ func lines(ctx context.Context, in io.Reader, want netip.Addr, each func(*natlog
 	}
 }
 
-// session is in lines about connections.
-var session = []byte(`"protocol"`)
+// session is in lines about connections, stamp before the time of a line.
+var (
+	session = []byte(`"protocol"`)
+	stamp   = []byte(`"time":`)
+)
+
+// minuteOf is the time of a line up to its minute, nil where it is not to be found.
+func minuteOf(text []byte) []byte {
+	_, text, _ = bytes.Cut(text, stamp)
+	text = bytes.TrimLeft(text, ` "`)
+	const size = len("2006-01-02T15:04")
+	if len(text) < size {
+		return nil
+	}
+	return text[:size]
+}
+
+// isOther reports whether a line is of another minute than the one before it, or does not say so.
+func isOther(text, minute []byte) bool {
+	now := minuteOf(text)
+	return now == nil || !bytes.Equal(now, minute)
+}
 
 // rowsAtOnce is how many rows are decoded at once.
 const rowsAtOnce = 1024

@@ -4,14 +4,38 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/natkit/natkit/internal/natlog"
 	"github.com/natkit/natkit/internal/table"
 )
+
+// Lines of other addresses are passed over, but those that show when the log was written.
+func TestWhenItWasWritten(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "nat.jsonl")
+	var text []byte
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, second := range []int{0, 10, 20, 50, 70, 80, 100, 130, 500, 510, 520} {
+		r := natlog.Record{Kind: natlog.Start, Time: noon.Add(time.Duration(second) * time.Second), Protocol: 6, Src: netip.MustParseAddrPort("10.0.0.7:1"),
+			NAT: netip.MustParseAddrPort("203.0.113.10:1"), Dst: netip.MustParseAddrPort("198.51.100.1:443")}
+		text = r.AppendJSON(text)
+	}
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	if _, err := Read(t.Context(), name, netip.MustParseAddr("203.0.113.9"), func(r *natlog.Record) { got = append(got, int(r.Time.Sub(noon).Seconds())) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{0, 50, 70, 100, 130, 500, 520}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
 
 // A table of another version is no answer: its columns may mean something else.
 func TestOtherSchema(t *testing.T) {

@@ -320,6 +320,103 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// TestAFileOfARun: a file that is begun amid a run says so, wants a list, and is not rotated before as much as the list is behind it.
+func TestAFileOfARun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nat.jsonl")
+	const most = 2000
+	f, err := NewFile(path, most, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { f.Close() }()
+	send := func(all ...natlog.Record) {
+		t.Helper()
+		if n, err := f.Send(t.Context(), all); err != nil || n != len(all) {
+			t.Fatal(n, err)
+		}
+	}
+	of := func(kind natlog.Kind) natlog.Record {
+		return natlog.Record{Kind: kind, Time: noon, Node: "gw", Netns: "red"}
+	}
+	first := func(name string) natlog.Record {
+		t.Helper()
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		r, err := natlog.ParseJSON(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	rotated := func(n int) bool {
+		_, err := os.Stat(fmt.Sprintf("%s.%d", path, n))
+		return err == nil
+	}
+	begin := of(natlog.Begin)
+	begin.Reason, begin.Within = "readings", 5*time.Second
+	send(begin)
+	send(records(0, 2*most/100)...) // the list at the begin
+	send(records(0, 1)...)
+	if rotated(1) || f.IsListWanted() {
+		t.Error("rotated amid the list of the begin")
+	}
+	send(of(natlog.Listed))
+	listed := f.size
+	for !rotated(1) {
+		if f.size > 2*listed+most {
+			t.Fatal("it is not rotated")
+		}
+		late := record(1)
+		late.Time = noon.Add(30 * time.Second) // another one of before is written behind it
+		send(late, record(2))
+	}
+	if info, err := os.Stat(path + ".1"); err != nil || info.Size() < 2*(listed-int64(len(begin.AppendJSON(nil)))) {
+		t.Errorf("rotated before as much as the list was behind it: %v, %v", info, err)
+	}
+	want := begin
+	want.Kind, want.Time, want.Started, want.Part = natlog.Continue, noon.Add(30*time.Second), noon, 2
+	if got := first(path); got != want {
+		t.Errorf("the next file begins with %+v, want %+v", got, want)
+	}
+	if !f.IsListWanted() || f.IsListWanted() {
+		t.Error("a list is wanted once")
+	}
+	send(records(0, 20)...)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	f.Reopen()
+	send(records(0, 1)...)
+	send(of(natlog.Listed))
+	if _, err := os.Stat(path); rotated(2) || err == nil || lines(t, path+".old") < 23 {
+		t.Errorf("another file before the list that it waits for: %v", err)
+	}
+	send(record(1))
+	if got := first(path); got.Kind != natlog.Continue || got.Part != 3 || !f.IsListWanted() {
+		t.Errorf("the file after SIGHUP begins with %+v", got)
+	}
+	f.Reopen() // of a file that nobody renamed
+	send(record(1))
+	if lines(t, path) != 3 || f.IsListWanted() {
+		t.Errorf("%d lines of a file that was opened again", lines(t, path))
+	}
+	for _, r := range []natlog.Record{of(natlog.Stop), {Kind: natlog.Begin, Time: noon, Without: natlog.WithoutStarts}} {
+		send(r)
+		if err := os.Rename(path, path+"."+string(r.Kind)); err != nil {
+			t.Fatal(err)
+		}
+		f.Reopen()
+		send(record(1))
+		wants := map[natlog.Kind]natlog.Kind{natlog.Stop: natlog.Start, natlog.Begin: natlog.Continue}[r.Kind]
+		if got := first(path); got.Kind != wants || f.IsListWanted() {
+			t.Errorf("the file after %s begins with %+v", r.Kind, got)
+		}
+	}
+}
+
 // TestSyslogOverTCP: a receiver that ends the connection gets the rest by the next one.
 func TestSyslogOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

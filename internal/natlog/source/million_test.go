@@ -45,11 +45,11 @@ func BenchmarkPresentMillion(b *testing.B) {
 				put := func(all []natlog.Record) { starts += len(all) }
 				switch s := s.(type) {
 				case *trace:
-					s.put = put
-					err = s.readPresent(b.Context())
+					s.put, s.began = put, s.since
+					s.present.begin()
+					err = s.readPresent(b.Context(), &Listing{Put: put}, s.began)
 				case *table:
-					s.put = put
-					err = s.present(b.Context())
+					err = s.present(b.Context(), &Listing{Put: put})
 				}
 				if err != nil {
 					b.Fatal(err)

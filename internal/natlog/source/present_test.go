@@ -43,11 +43,7 @@ func run(t *testing.T, o Options) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := s.Run(ctx, func(records []natlog.Record) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.all = append(r.all, records...)
-		}); err != nil {
+		if err := s.Run(ctx, r.put); err != nil {
 			t.Error(err)
 		}
 	})
@@ -60,6 +56,12 @@ func run(t *testing.T, o Options) *running {
 	})
 	t.Cleanup(r.stop)
 	return r
+}
+
+func (r *running) put(records []natlog.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, records...)
 }
 
 // of are the records of a kind, of connections of a port of the client's, 0 for any.
@@ -174,6 +176,55 @@ func TestWhatIsThereBefore(t *testing.T) {
 					t.Errorf("%d records say that all is listed, lost: %+v", n, lost)
 				}
 			})
+		}
+	}
+}
+
+// TestAListAmidARun has what is there, with what began before the log and since, for one who wants it, and nothing for the log.
+func TestAListAmidARun(t *testing.T) {
+	for _, way := range []Way{Trace, Table} {
+		client, gw, server := gateway(t)
+		send(t, client, 9000, 53)
+		connected(t, client, server, 9002)
+		file := &running{}
+		wanted := make(chan struct{}, 1)
+		r := run(t, Options{Netns: gw, Way: way, Every: 50 * time.Millisecond, Share: 1, List: func() *Listing {
+			select {
+			case <-wanted:
+				return &Listing{Put: file.put}
+			default:
+				return nil
+			}
+		}})
+		r.await(t, "the list of before", natlog.Listed, 0, 1)
+		send(t, client, 9003, 53)
+		send(t, client, 9004, 53)
+		r.await(t, "the starts", natlog.Start, 9004, 1)
+		forget(t, gw, 9004)
+		r.await(t, "an end", natlog.End, 9004, 1)
+		send(t, client, 9000, 53) // its next packet looks like a first one
+		began := time.Now()
+		wanted <- struct{}{}
+		file.await(t, "the list", natlog.Listed, 0, 1)
+		forget(t, gw)
+		r.await(t, "the ends", natlog.End, 0, 4)
+		r.stop()
+		for port, want := range map[uint16]int{0: 3, 9000: 1, 9002: 1, 9003: 1} {
+			starts := file.of(natlog.Start, port)
+			if len(starts) != want || len(r.of(natlog.Start, port)) != want+map[uint16]int{0: 1}[port] {
+				t.Errorf("%s: %d starts of port %d in the list, %d in the log", way, len(starts), port, len(r.of(natlog.Start, port)))
+			}
+			for _, s := range starts {
+				if !s.Before || way == Trace && s.Time.Before(began) || s.Within != 0 {
+					t.Errorf("%s: %+v", way, s)
+				}
+			}
+		}
+		if n := len(file.of(natlog.Lost, 0)) + len(file.of(natlog.End, 0)) + len(r.of(natlog.Lost, 0)); n != 0 {
+			t.Errorf("%s: %d other records", way, n)
+		}
+		if ends := r.of(natlog.End, 9003); len(ends) != 1 || ends[0].Started.IsZero() || (ends[0].StartedWithin > 0) != (way == Table) {
+			t.Errorf("%s: the end of one that was listed: %+v", way, ends)
 		}
 	}
 }
@@ -375,7 +426,7 @@ func TestTheTimeOfTheFirstReading(t *testing.T) {
 	forget(t, gw)
 	var all []natlog.Record
 	s.put = func(some []natlog.Record) { all = append(all, some...) }
-	if err := s.present(t.Context()); err != nil {
+	if err := s.present(t.Context(), &Listing{Put: s.put}); err != nil {
 		t.Fatal(err)
 	}
 	if len(all) != 2 || !all[0].Before || all[0].Time.After(opened) || all[0].Time.Before(s.Since()) || all[1].Kind != natlog.Listed {
@@ -391,7 +442,7 @@ func TestAnEndOfBeforeIsLost(t *testing.T) {
 	}{{sessions.Lost{Starts: 1}, true}, {sessions.Lost{Ends: 1}, false}} {
 		old, now := time.Unix(1000, 0), time.Unix(2000, 0)
 		r := natlog.Record{Kind: natlog.Start, Started: old, Src: netip.MustParseAddrPort("10.0.0.7:40001"), Dst: netip.MustParseAddrPort("198.51.100.1:443")}
-		tr := &trace{present: present{seed: maphash.MakeSeed(), before: map[uint64]int64{}, seen: map[uint64]struct{}{}, most: 10}}
+		tr := &trace{present: present{seed: maphash.MakeSeed(), first: true, before: map[uint64]int64{}, seen: map[uint64]struct{}{}, most: 10}}
 		if !tr.present.add(&r, false) {
 			t.Fatal("it was seen")
 		}

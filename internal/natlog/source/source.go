@@ -42,6 +42,8 @@ type Options struct {
 	// Room reports whether there is room for n more records that can wait: those of what is there at the beginning, and all of Table.
 	// Until there is, none is handed on. Nil: there always is.
 	Room func(n int) bool
+	// List returns who wants a list of what is there now, as a file of its own that goes on amid a run; nil for nobody.
+	List func() *Listing
 	// Every is the time between two readings of the table; they take more where they would cost more than Share of a CPU.
 	Every time.Duration
 	Share float64
@@ -53,6 +55,20 @@ type Options struct {
 	alive time.Duration
 	// lastWait is how long Table waits for Room at its end, in all; 0 for usualLastWait. Outputs have their own time after that.
 	lastWait time.Duration
+}
+
+// Listing takes a list of what is there, behind all that was handed on before. Room is as that of Options.
+type Listing struct {
+	Put  func([]natlog.Record)
+	Room func(n int) bool
+}
+
+// listing is who wants a list.
+func (o *Options) listing() *Listing {
+	if o.List == nil || o.EndsAlone || o.NoPresent {
+		return nil
+	}
+	return o.List()
 }
 
 // aliveEvery is how long a log says nothing at most, where nothing is read more seldom.
@@ -76,6 +92,8 @@ type Source interface {
 	Since() time.Time
 	// About is how it finds them, and what it misses.
 	About() string
+	// Every is the least time between two readings of the table, 0 of one that misses nothing between them.
+	Every() time.Duration
 	Close() error
 }
 
@@ -115,10 +133,11 @@ func (w *writer) hand(records []natlog.Record) {
 	}
 }
 
-// alive says until when the log is complete, where there was no record for a while.
-func (w *writer) alive(until time.Time) {
-	if until.Sub(w.last) >= w.every {
-		w.hand([]natlog.Record{{Kind: natlog.Alive, Time: until}})
+// alive says until when the log is complete, where there was no record for a while, and that it spans the time since a reading that
+// is long ago.
+func (w *writer) alive(until time.Time, within time.Duration) {
+	if until.Sub(w.last) >= w.every || within >= w.every {
+		w.hand([]natlog.Record{{Kind: natlog.Alive, Time: until, Within: within}})
 	}
 }
 
@@ -156,6 +175,8 @@ func openTrace(o Options) (*trace, error) {
 
 func (t *trace) Since() time.Time { return t.since }
 
+func (*trace) Every() time.Duration { return 0 }
+
 // unreadable is the error of a table that may not be read, with what needs no right to.
 func unreadable(err error) error {
 	err = fmt.Errorf("read what is there when the log begins: %w", err)
@@ -178,12 +199,16 @@ func (t *trace) Run(ctx context.Context, put func([]natlog.Record)) error {
 	t.put, t.began = put, time.Now()
 	t.last = t.began
 	if !t.o.EndsAlone && !t.o.NoPresent {
-		if err := t.readPresent(ctx); err != nil {
+		t.present.begin()
+		if err := t.readPresent(ctx, &Listing{Put: put, Room: t.o.Room}, t.began); err != nil {
 			return err
 		}
 	}
 	for last := false; !last; {
 		last = ctx.Err() != nil // then what is there is still read
+		if to := t.o.listing(); to != nil && !last {
+			t.list(ctx, to)
+		}
 		until := time.Now()
 		if !last {
 			until = until.Add(readEvery)
@@ -209,7 +234,7 @@ func (t *trace) follow(until time.Time) error {
 	}
 	t.missed(lost)
 	t.flush()
-	t.alive(complete)
+	t.alive(complete, 0)
 	return nil
 }
 

@@ -47,8 +47,11 @@ type table struct {
 	dropped uint64
 	// unfollowed are entries of a reading for which there was no room, toldUnfollowed how many of one were reported so far.
 	unfollowed, toldUnfollowed uint64
-	// whole: the first reading had all that was there, and all of it is followed.
-	whole   bool
+	// whole: the last reading had all that was there, and all of it is followed. span is the time since the one before it.
+	whole bool
+	span  time.Duration
+	// begun: the list of what was there at the beginning was handed on, or as much of it as there was room for.
+	begun   bool
 	slow    bool
 	records []natlog.Record
 	// clock is followed, set is by how much it was set since the first reading.
@@ -102,6 +105,8 @@ func (t *table) About() string {
 
 func (t *table) Since() time.Time { return t.since }
 
+func (t *table) Every() time.Duration { return t.o.Every }
+
 func (*table) Close() error { return nil }
 
 func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
@@ -109,21 +114,18 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 	t.hand(t.records) // reports entries beyond the limit
 	t.last = time.Now()
 	if !t.o.EndsAlone && !t.o.NoPresent {
-		if err := t.present(ctx); err != nil && ctx.Err() == nil {
+		if err := t.present(ctx, &Listing{Put: t.hand, Room: t.o.Room}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+	t.begun = true
 	patience, cancel := outlasting(ctx, t.o.lastWait)
 	defer cancel()
 	wait := t.o.Every
 	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if t.pause(ctx, wait); ctx.Err() != nil {
 			_, err := t.once(context.WithoutCancel(ctx), patience) // what is there is still read
 			return err
-		case <-timer.C:
 		}
 		cost, err := t.once(ctx, patience)
 		if err != nil && ctx.Err() == nil {
@@ -136,6 +138,28 @@ func (t *table) Run(ctx context.Context, put func([]natlog.Record)) error {
 					cost.Round(time.Millisecond), seconds(wait), seconds(t.shortest)))
 			}
 		}
+	}
+}
+
+// pause waits, and lists meanwhile what the last reading had where a file wants it.
+func (t *table) pause(ctx context.Context, wait time.Duration) {
+	for until := time.Now().Add(wait); ; {
+		if to := t.o.listing(); to != nil {
+			_ = t.present(ctx, to) // its only error is that of ctx
+		}
+		left := time.Until(until)
+		if left <= 0 || ctx.Err() != nil {
+			return
+		}
+		if t.o.List != nil {
+			left = min(left, readEvery)
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
 }
 
@@ -157,11 +181,11 @@ func (t *table) once(ctx, patience context.Context) (time.Duration, error) {
 		n := min(len(t.records), batch)
 		// Differences can wait for slow outputs: what happens meanwhile is in the next reading. After that they are handed on
 		// all the same, and outputs count what they lose.
-		_ = t.o.await(patience, n, sleep)
+		_ = await(patience, t.o.Room, n, sleep)
 		t.hand(t.records[:n])
 		t.records = t.records[n:]
 	}
-	t.alive(t.before)
+	t.alive(t.before, t.span)
 	return cpuTime() - began, nil
 }
 
@@ -186,7 +210,6 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	var result dump.Result
 	if t.before.IsZero() { // what it lacks would look like a start in the second
 		result, err = dump.EachWhole(ctx, t.o.Netns, translated, func() {}, see)
-		t.whole = result.Complete && !result.Interrupted && t.unfollowed == 0
 		if result.Interrupted {
 			t.records = append(t.records, natlog.Record{Kind: natlog.Lost, Time: now, Count: 1, Reason: reasonResized})
 		}
@@ -196,9 +219,14 @@ func (t *table) read(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.before = now
-	if result.Complete && !result.Interrupted {
+	whole := result.Complete && !result.Interrupted
+	t.whole, t.span = whole && t.unfollowed == 0, 0
+	if whole {
 		t.gone(now, within)
+		t.span = within
+	}
+	if whole || t.before.IsZero() { // the next one spans the time since the last one that had all
+		t.before = now
 	}
 	t.count(now)
 	return nil
@@ -231,10 +259,11 @@ func (t *table) see(e *conntrack.Entry, now time.Time, within time.Duration) {
 		f.record.Started = time.Unix(0, int64(e.Start))
 		f.record.Time = f.record.Started
 	case within > 0:
-		f.record.Started, f.record.Within = now, within
+		f.record.Started, f.record.Within, f.record.StartedWithin = now, within, within
 	}
 	t.live[key] = f
 	if within > 0 && !t.o.EndsAlone {
+		f.record.StartedWithin = 0 // Within says it
 		t.records = append(t.records, f.record)
 	}
 }
