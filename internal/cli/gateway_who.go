@@ -243,12 +243,14 @@ func (w *gatewayWho) byLog(ctx context.Context, path string, at time.Time) error
 	}
 	switch {
 	case doubt != "":
-	case !at.IsZero() && !h.Tables:
+	case !at.IsZero():
 		doubt = h.Omits()
 	case s.Found == 0 && h.Lost > 0:
 		doubt = natlog.LostRecords
 	case s.Found == 0 && h.IsOfReadings():
 		doubt = natlog.BetweenReadings
+	case s.Found == 0 && h.IsOfRows():
+		doubt = natlog.RowsAlone
 	}
 	if doubt == "" && found.Skipped+found.Others > 0 {
 		doubt = natlog.Unread

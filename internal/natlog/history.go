@@ -76,6 +76,8 @@ const (
 	LostRecords Doubt = "lost-records"
 	// NoBegin: nothing was found, and who had it may be in a file before those that were read, which lack the begin of a run.
 	NoBegin Doubt = "no-begin"
+	// RowsAlone: there are rows of tables, which do not say what they lack.
+	RowsAlone Doubt = "rows-alone"
 	// NotAll: nothing was found, and the run of that time lacks starts of what was there when it began, or has none at all.
 	NotAll Doubt = "not-all"
 	// NoEnd and NoStart: the log lacks one of them.
@@ -709,6 +711,8 @@ func (h *History) Omits() (doubt Doubt) {
 		in, _, _, _ := of.at(h.at)
 		for _, n := range in {
 			switch run := &of.all[n-1]; {
+			case !run.begun && h.Tables:
+				return RowsAlone
 			case !run.begun:
 				return NoBegin
 			case !run.isListed():
@@ -752,6 +756,11 @@ func (h *History) Covers() (doubt Doubt, from, to time.Time) {
 		}
 	}
 	return doubt, from, to
+}
+
+// IsOfRows reports whether all is of rows of tables, which do not say what they lack.
+func (h *History) IsOfRows() bool {
+	return h.Tables && !slices.ContainsFunc(h.concerned(), func(of *runs) bool { return of.begun })
 }
 
 // IsOfReadings reports whether there is a run of readings of the table, which lacks what came and went between two of them.

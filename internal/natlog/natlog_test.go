@@ -591,8 +591,11 @@ func TestWhatARunLeavesOut(t *testing.T) {
 		for i := range tt.log {
 			h.Add(&tt.log[i])
 		}
-		if got := h.Omits(); got != tt.want {
+		if got := h.Omits(); got != tt.want || h.IsOfRows() {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+		if h.Tables = true; tt.want == NoBegin && (h.Omits() != RowsAlone || !h.IsOfRows()) {
+			t.Errorf("%s of tables: %q, want %q", name, h.Omits(), RowsAlone)
 		}
 	}
 }

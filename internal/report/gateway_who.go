@@ -249,6 +249,8 @@ func (s *WhoSource) doubt() string {
 		return "the log lacks " + units.Plural(int64(s.Lost), "record", "records")
 	case "no-begin":
 		return "these files lack the begin of that run of the log: a connection from before " + moment(s.From) + " may be in older ones alone; read these, too, unless --keep or logrotate removed them"
+	case "rows-alone":
+		return "these are rows of tables, which do not say what they lack (lost records, when the log was written); ask its JSON lines"
 	case "not-all":
 		return "that run of the log may lack connections that were there when it began (--ends-only, --no-present, or it had not read them to their end)"
 	case "no-end":
