@@ -44,6 +44,12 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 			p.line("  " + clean(d.Segment+": "+d.Text()))
 		}
 	}
+	if len(r.Copies) > 0 {
+		p.heading("Copies")
+		for _, c := range r.Copies {
+			p.line("  " + clean(c.Text()))
+		}
+	}
 	return p.err
 }
 

@@ -36,7 +36,9 @@ type Contents struct {
 	Gaps   []Gap           `json:"gaps"`
 	// Damaged are segments of which not all can be read.
 	Damaged []DamagedSegment `json:"damaged"`
-	Packets PacketContents   `json:"packets"`
+	// Copies are segments that are in the directory twice, and count once.
+	Copies  []Copy         `json:"copies,omitempty"`
+	Packets PacketContents `json:"packets"`
 	// Dropped is how many packets the kernel dropped between the snapshots; DropsKnown is false where that was not recorded.
 	Dropped    uint64 `json:"packets_dropped"`
 	DropsKnown bool   `json:"packets_dropped_known"`
@@ -140,7 +142,7 @@ type PacketContents struct {
 // Contents reads what is in the ring, but for the snapshots themselves. A part that cannot be read though its checksum is right is
 // damaged like one of which that is wrong.
 func (r *Ring) Contents() *Contents {
-	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Segments: len(r.Segments)}
+	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Copies: r.Copies, Segments: len(r.Segments)}
 	for _, s := range r.Segments {
 		c.Bytes += s.Bytes
 		if s.Err == nil {

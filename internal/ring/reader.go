@@ -71,7 +71,9 @@ type fileState struct {
 type Ring struct {
 	fsys     fs.FS
 	Segments []*Segment
-	plain    unpacker
+	// Copies are files that are passed over.
+	Copies []Copy
+	plain  unpacker
 	// unpacked is the last key snapshot that was unpacked, of that segment and offset.
 	unpacked struct {
 		segment *Segment
@@ -132,12 +134,24 @@ func (r *Ring) Refresh(since time.Time) error {
 	for _, s := range r.Segments {
 		known[s.Name] = s
 	}
+	for _, c := range r.Copies {
+		known[c.segment.Name] = c.segment
+	}
+	starts := make([]time.Time, len(names))
+	for i, name := range names {
+		switch s := known[name]; {
+		case since.IsZero():
+		case s == nil:
+			starts[i] = begins(r.fsys, name)
+		case len(s.Frames) > 0:
+			starts[i] = s.Frames[0].Wall
+		}
+	}
 	var all []*Segment
-	older := false
-	for _, name := range slices.Backward(names) {
+	for i, name := range names {
 		s := known[name]
 		switch {
-		case s == nil && older:
+		case s == nil && isOlder(starts, i, since):
 			continue
 		case s == nil:
 			s = &Segment{Name: name}
@@ -151,10 +165,8 @@ func (r *Ring) Refresh(since time.Time) error {
 		}
 		s.Err = err
 		all = append(all, s)
-		older = older || len(s.Frames) > 0 && s.Frames[0].Wall.Before(since)
 	}
-	slices.Reverse(all)
-	r.Segments = all
+	r.Segments, r.Copies = passOver(all)
 	return nil
 }
 
