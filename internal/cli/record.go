@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // newRecord is the verb record: the recorder, and what reads its recordings on any system.
@@ -113,9 +114,12 @@ directory with the bundle, the minutes around it, and the headers of packets.`,
 			if err != nil {
 				return err
 			}
+			if err := isRecordingDir(dir); err != nil {
+				return err
+			}
 			kept, err := record.List(dir)
 			if err != nil {
-				return unfound("list", dir, err)
+				return unreadRecording(dir, err)
 			}
 			return env.print(report.KeptList{Schema: record.ListSchema, Kept: kept})
 		},
@@ -163,7 +167,7 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 			if err != nil {
 				return err
 			}
-			r, err := openRing(dir)
+			r, err := env.openNoted(dir)
 			if err != nil {
 				return err
 			}
@@ -182,7 +186,7 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 				err = r.Covers(when.Add(-before), when.Add(after), when)
 			}
 			if err != nil {
-				return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+				return unreadRecording(dir, err)
 			}
 			write := func(w io.Writer) error { return record.Bundle(w, r, when, env.Version) }
 			if packets {
@@ -230,25 +234,52 @@ func addDir(env *Env, cmd *cobra.Command) func(args []string) (string, error) {
 	}
 }
 
-// unfound is the error of a directory that cannot be read.
-func unfound(what, dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s %s: there is no such directory; give that of 'natkit record --dir'", what, dir)
+// unreadRecording is the error of a recording that cannot be read.
+func unreadRecording(dir string, err error) error {
+	return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+}
+
+// isRecordingDir is why a name cannot be that of a recording: it is no directory. What is in a directory shows later.
+func isRecordingDir(dir string) error {
+	const give = "give that of 'natkit record --dir'"
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read the recording in %s: there is no such directory; %s", dir, give)
+	case err != nil:
+		return unreadRecording(dir, err)
+	case !info.IsDir():
+		return unreadRecording(dir, errors.New("it is not a directory; "+give))
 	}
-	return fmt.Errorf("%s %s: %w", what, dir, err)
+	return nil
 }
 
 // openRing opens the recording in a directory.
 func openRing(dir string) (*ring.Ring, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, unfound("read the recording in", dir, err)
+	if err := isRecordingDir(dir); err != nil {
+		return nil, err
 	}
 	r, err := ring.Open(disk.Plain(dir))
 	if err == nil {
 		err = r.Unread()
 	}
+	if kept := record.Alone(dir); errors.Is(err, ring.ErrNone) && len(kept) > 0 {
+		err = fmt.Errorf("the ring is not there, only what %s kept; give one of these instead, such as the newest, %s ('natkit record list %s' lists them)",
+			units.Plural(len(kept), "trigger", "triggers"), kept[len(kept)-1].Dir, dir)
+	}
 	if err != nil {
-		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+		return nil, unreadRecording(dir, err)
+	}
+	return r, nil
+}
+
+// openNoted is openRing, and says what it passes over.
+func (e *Env) openNoted(dir string) (*ring.Ring, error) {
+	r, err := openRing(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Copies {
+		e.note("%s", c.Text())
 	}
 	return r, nil
 }
@@ -279,10 +310,13 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 	}
 	pairs := r.Pairs()
 	if len(pairs) == 0 {
-		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, ring.ErrTooFew))
+		return time.Time{}, unreadRecording(dir, ring.ErrTooFew)
 	}
 	return at.resolve(pairs[0][0].Wall, pairs[len(pairs)-1][1].Wall, time.Now()), nil
 }
+
+// isRecording reports whether a name is that of a directory of 'natkit record', with its ring or with what was kept alone.
+func isRecording(name string) bool { return isRing(name) || len(record.Alone(name)) > 0 }
 
 // isRing reports whether a name is that of a directory of 'natkit record'.
 func isRing(name string) bool {
@@ -290,9 +324,16 @@ func isRing(name string) bool {
 	return err == nil && info.IsDir() && ring.Is(disk.Plain(name))
 }
 
+// noteCompared says which snapshots of a recording were compared, where no report does.
+func (e *Env) noteCompared(c *snapshot.Compared) {
+	if c != nil {
+		e.note("compared: %s", report.Compared(c))
+	}
+}
+
 // recordedAt reads the recording that a diagnosis would have compared at a time.
 func (e *Env) recordedAt(_ context.Context, r recorded, fn func(*snapshot.Recording) error) error {
-	from, err := openRing(r.name)
+	from, err := e.openNoted(r.name)
 	if err != nil {
 		return err
 	}
@@ -302,8 +343,7 @@ func (e *Env) recordedAt(_ context.Context, r recorded, fn func(*snapshot.Record
 	}
 	rec, err := record.Diagnosable(from, at, snapshot.NewBudget(r.memory))
 	if err != nil {
-		return malformed(fmt.Errorf("read the recording in %s: %w", r.name, err))
+		return unreadRecording(r.name, err)
 	}
-	e.note("compared: the snapshots of %s and %s", rec.First().TakenAt.Local().Format(time.RFC3339), cmp.Or(rec.Last().TakenAt.Local()).Format("15:04:05"))
 	return fn(rec)
 }

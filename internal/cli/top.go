@@ -159,7 +159,7 @@ func (t *tape) Sample(i int) (*snapshot.Sample, error) {
 
 // replay plays a recording, or prints one frame of it.
 func (t *topVerb) replay(ctx context.Context) error {
-	r, err := openRing(t.from)
+	r, err := t.env.openNoted(t.from)
 	if err != nil {
 		return err
 	}

@@ -58,9 +58,14 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 	if err != nil {
 		return nil, err
 	}
+	rec.Compared = r.Compared(before, after)
 	from, to := before.Wall, after.Wall
 	if !at.IsZero() {
 		from, to = slices.MinFunc([]time.Time{from, at}, time.Time.Compare), slices.MaxFunc([]time.Time{to, at}, time.Time.Compare)
+	} else {
+		// Of the newest all that is lost until the end counts: it may be what was asked for.
+		to = slices.MaxFunc([]time.Time{to, r.Last(), time.Now()}, time.Time.Compare)
+		rec.Compared.NotNewest = !r.IsLast(after)
 	}
 	var lost []string
 	rec.Dropped, lost = dropsUntil(r, after)
