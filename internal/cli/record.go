@@ -176,14 +176,18 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 				return err
 			}
 			if asTable {
+				from, to := time.Time{}, time.Now()
 				if at.given {
-					tables.from, tables.until = when.Add(-before), when.Add(after)
+					from, to = when.Add(-before), when.Add(after)
+					tables.from, tables.until = from, to
 				}
+				env.noteLost(r, from, to)
 				return tables.write(cmd.Context(), r, dir)
 			}
-			_, _, err = r.Pair(when)
 			if packets {
-				err = r.Covers(when.Add(-before), when.Add(after), when)
+				err = env.coversPackets(r, when.Add(-before), when.Add(after), when)
+			} else {
+				err = env.coversBundle(r, when)
 			}
 			if err != nil {
 				return unreadRecording(dir, err)
@@ -216,6 +220,35 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 	return cmd
 }
 
+// noteLost says what is damaged of a recording from one time to another.
+func (e *Env) noteLost(r *ring.Ring, from, to time.Time) {
+	if lost := record.Lost(r, from, to); lost != "" {
+		e.note("%s", lost)
+	}
+}
+
+// coversPackets returns why there are no headers of a time to write; else it says what is damaged of it.
+func (e *Env) coversPackets(r *ring.Ring, from, to, at time.Time) error {
+	if err := r.Covers(from, to, at); err != nil {
+		return err
+	}
+	e.noteLost(r, from, to)
+	return nil
+}
+
+// coversBundle returns why there are no snapshots of a time to write; else it says which these are, and what is damaged between them
+// and that time.
+func (e *Env) coversBundle(r *ring.Ring, at time.Time) error {
+	before, after, err := r.Pair(at)
+	if err != nil {
+		return err
+	}
+	e.note("written: %s", report.Compared(r.Compared(before, after)))
+	from, to := record.Around(at, before, after)
+	e.noteLost(r, from, to)
+	return nil
+}
+
 // addAt adds --at.
 func addAt(cmd *cobra.Command, at *moment, usage string) {
 	cmd.Flags().Var(into(at, parseMoment), "at", usage)
@@ -236,6 +269,9 @@ func addDir(env *Env, cmd *cobra.Command) func(args []string) (string, error) {
 
 // unreadRecording is the error of a recording that cannot be read.
 func unreadRecording(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("read the recording in %s: %w (it is its owner's alone)", dir, disk.Cause(err))
+	}
 	return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
 }
 
@@ -312,7 +348,16 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 	if len(pairs) == 0 {
 		return time.Time{}, unreadRecording(dir, ring.ErrTooFew)
 	}
-	return at.resolve(pairs[0][0].Wall, pairs[len(pairs)-1][1].Wall, time.Now()), nil
+	oldest, newest := pairs[0][0].Wall, pairs[0][1].Wall
+	for _, p := range pairs { // the clock may have been set back
+		if p[0].Wall.Before(oldest) {
+			oldest = p[0].Wall
+		}
+		if p[1].Wall.After(newest) {
+			newest = p[1].Wall
+		}
+	}
+	return at.resolve(oldest, newest, time.Now()), nil
 }
 
 // isRecording reports whether a name is that of a directory of 'natkit record', with its ring or with what was kept alone.

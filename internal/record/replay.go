@@ -61,7 +61,7 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 	rec.Compared = r.Compared(before, after)
 	from, to := before.Wall, after.Wall
 	if !at.IsZero() {
-		from, to = slices.MinFunc([]time.Time{from, at}, time.Time.Compare), slices.MaxFunc([]time.Time{to, at}, time.Time.Compare)
+		from, to = Around(at, before, after)
 	} else {
 		// Of the newest all that is lost until the end counts: it may be what was asked for.
 		to = slices.MaxFunc([]time.Time{to, r.Last(), time.Now()}, time.Time.Compare)
@@ -74,6 +74,12 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 		rec.Lost = append(rec.Lost, text)
 	}
 	return rec, nil
+}
+
+// Around is the time from which on, and until when, damage of a recording may be why two snapshots are the nearest to a time.
+func Around(at time.Time, before, after *ring.Frame) (from, to time.Time) {
+	all := []time.Time{at, before.Wall, after.Wall}
+	return slices.MinFunc(all, time.Time.Compare), slices.MaxFunc(all, time.Time.Compare)
 }
 
 // dropsUntil are the drops until a snapshot, or why they cannot be read: the rest is of use without them.

@@ -24,7 +24,10 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 	const label = 13
 	p.labelled(0, "recording", label, r.about())
 	if r.Snapshots > 0 {
-		span := r.To.Sub(r.From).Round(time.Second)
+		span := r.To.Sub(r.From).Round(time.Second).String()
+		if r.To.Before(r.From) {
+			span = "as the clock was set back"
+		}
 		p.labelled(0, "time", label, fmt.Sprintf("%s to %s, %s", local(r.From), local(r.To), span))
 	}
 	p.labelled(0, "snapshots", label, fmt.Sprintf("%s, every %s", units.Count(r.Snapshots), units.Seconds(r.EverySeconds)))
