@@ -229,7 +229,7 @@ func (e *Env) noteLost(r *ring.Ring, from, to time.Time) {
 
 // coversPackets returns why there are no headers of a time to write; else it says what is damaged of it.
 func (e *Env) coversPackets(r *ring.Ring, from, to, at time.Time) error {
-	if err := r.Covers(from, to, at); err != nil {
+	if err := record.Covers(r, from, to, at); err != nil {
 		return err
 	}
 	e.noteLost(r, from, to)
@@ -239,7 +239,7 @@ func (e *Env) coversPackets(r *ring.Ring, from, to, at time.Time) error {
 // coversBundle returns why there are no snapshots of a time to write; else it says which these are, and what is damaged between them
 // and that time.
 func (e *Env) coversBundle(r *ring.Ring, at time.Time) error {
-	before, after, err := r.Pair(at)
+	before, after, err := record.Pair(r, at)
 	if err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func (t *topVerb) begin(r *ring.Ring, played *tape) (int, error) {
 	if err != nil || at.IsZero() {
 		return 0, err
 	}
-	_, after, err := r.Pair(at)
+	_, after, err := record.Pair(r, at)
 	if err != nil {
 		return 0, malformed(fmt.Errorf("read the recording in %s: %w", t.from, err))
 	}
