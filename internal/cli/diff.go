@@ -89,6 +89,7 @@ func (d *differ) run(ctx context.Context, ns *netns.Handle, args []string) error
 
 func (d *differ) bundle(ctx context.Context, name string) (all []diff.Input, err error) {
 	err = d.env.eachRecorded(ctx, recorded{name: name, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+		d.env.noteCompared(rec.Compared)
 		all = append(all, inputOf(name, rec))
 		return nil
 	})

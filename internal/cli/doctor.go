@@ -374,6 +374,9 @@ func (d *doctorVerb) reports(ctx context.Context, name string) (all []*diagnose.
 		r := diagnose.Run(rec, diagnose.Rules())
 		r.Owner = rec.Owner
 		all = append(all, &r)
+		if d.env.asJSON || d.table != nil {
+			d.env.noteCompared(r.Compared)
+		}
 		return nil
 	})
 	if damage := (*snapshot.DamageError)(nil); errors.As(err, &damage) && len(all) > 0 {

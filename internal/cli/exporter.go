@@ -80,7 +80,8 @@ the place of --listen.
 
 The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, the kernel's
 log CAP_SYSLOG, other network namespaces CAP_SYS_ADMIN and, to find them, CAP_SYS_PTRACE.
-Parts that cannot be read are missing, and natkit_read_failed names them.
+Parts that cannot be read are missing: natkit_read_failed names them where that failed this
+time, natkit_unavailable where a privilege or the device is missing.
 
 It runs until SIGINT or SIGTERM, and exits with 0 then.`,
 		Example: `  sudo natkit exporter                        # http://127.0.0.1:9752/

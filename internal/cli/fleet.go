@@ -70,7 +70,7 @@ func findNodes(ctx context.Context, names []string) (*nodes, error) {
 
 // searched returns what is in a directory with bundles, recordings or a collector's list; nil for anything else.
 func searched(ctx context.Context, name string) (*nodes, error) {
-	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() || isRing(name) {
+	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() || isRecording(name) {
 		return nil, nil // who reads it says what is wrong with it
 	}
 	root, err := os.OpenRoot(name)

@@ -45,6 +45,7 @@ func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Rec
 	if err != nil {
 		return nil, err
 	}
+	e.noteCompared(first.Compared)
 	for _, lost := range first.Lost {
 		e.note("%s", lost)
 	}
@@ -60,7 +61,7 @@ func (e *Env) eachRecorded(ctx context.Context, r recorded, each func(*snapshot.
 		rec.Elsewhere = true
 		return each(rec)
 	}
-	if r.name != "-" && isRing(r.name) {
+	if r.name != "-" && isRecording(r.name) {
 		if r.host != "" {
 			return usagef("--of %s: %s is a recording of 'natkit record', which is of one host", r.host, r.name)
 		}

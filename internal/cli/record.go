@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // newRecord is the verb record: the recorder, and what reads its recordings on any system.
@@ -113,9 +114,12 @@ directory with the bundle, the minutes around it, and the headers of packets.`,
 			if err != nil {
 				return err
 			}
+			if err := isRecordingDir(dir); err != nil {
+				return err
+			}
 			kept, err := record.List(dir)
 			if err != nil {
-				return unfound("list", dir, err)
+				return unreadRecording(dir, err)
 			}
 			return env.print(report.KeptList{Schema: record.ListSchema, Kept: kept})
 		},
@@ -163,7 +167,7 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 			if err != nil {
 				return err
 			}
-			r, err := openRing(dir)
+			r, err := env.openNoted(dir)
 			if err != nil {
 				return err
 			}
@@ -172,17 +176,21 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 				return err
 			}
 			if asTable {
+				from, to := time.Time{}, time.Now()
 				if at.given {
-					tables.from, tables.until = when.Add(-before), when.Add(after)
+					from, to = when.Add(-before), when.Add(after)
+					tables.from, tables.until = from, to
 				}
+				env.noteLost(r, from, to)
 				return tables.write(cmd.Context(), r, dir)
 			}
-			_, _, err = r.Pair(when)
 			if packets {
-				err = r.Covers(when.Add(-before), when.Add(after), when)
+				err = env.coversPackets(r, when.Add(-before), when.Add(after), when)
+			} else {
+				err = env.coversBundle(r, when)
 			}
 			if err != nil {
-				return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+				return unreadRecording(dir, err)
 			}
 			write := func(w io.Writer) error { return record.Bundle(w, r, when, env.Version) }
 			if packets {
@@ -212,6 +220,35 @@ whole recording, or of --before and --after around --at (docs/parquet.md).`,
 	return cmd
 }
 
+// noteLost says what is damaged of a recording from one time to another.
+func (e *Env) noteLost(r *ring.Ring, from, to time.Time) {
+	if lost := record.Lost(r, from, to); lost != "" {
+		e.note("%s", lost)
+	}
+}
+
+// coversPackets returns why there are no headers of a time to write; else it says what is damaged of it.
+func (e *Env) coversPackets(r *ring.Ring, from, to, at time.Time) error {
+	if err := record.Covers(r, from, to, at); err != nil {
+		return err
+	}
+	e.noteLost(r, from, to)
+	return nil
+}
+
+// coversBundle returns why there are no snapshots of a time to write; else it says which these are, and what is damaged between them
+// and that time.
+func (e *Env) coversBundle(r *ring.Ring, at time.Time) error {
+	before, after, err := record.Pair(r, at)
+	if err != nil {
+		return err
+	}
+	e.note("written: %s", report.Compared(r.Compared(before, after)))
+	from, to := record.Around(at, before, after)
+	e.noteLost(r, from, to)
+	return nil
+}
+
 // addAt adds --at.
 func addAt(cmd *cobra.Command, at *moment, usage string) {
 	cmd.Flags().Var(into(at, parseMoment), "at", usage)
@@ -230,25 +267,55 @@ func addDir(env *Env, cmd *cobra.Command) func(args []string) (string, error) {
 	}
 }
 
-// unfound is the error of a directory that cannot be read.
-func unfound(what, dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s %s: there is no such directory; give that of 'natkit record --dir'", what, dir)
+// unreadRecording is the error of a recording that cannot be read.
+func unreadRecording(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("read the recording in %s: %w (it is its owner's alone)", dir, disk.Cause(err))
 	}
-	return fmt.Errorf("%s %s: %w", what, dir, err)
+	return malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+}
+
+// isRecordingDir is why a name cannot be that of a recording: it is no directory. What is in a directory shows later.
+func isRecordingDir(dir string) error {
+	const give = "give that of 'natkit record --dir'"
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read the recording in %s: there is no such directory; %s", dir, give)
+	case err != nil:
+		return unreadRecording(dir, err)
+	case !info.IsDir():
+		return unreadRecording(dir, errors.New("it is not a directory; "+give))
+	}
+	return nil
 }
 
 // openRing opens the recording in a directory.
 func openRing(dir string) (*ring.Ring, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, unfound("read the recording in", dir, err)
+	if err := isRecordingDir(dir); err != nil {
+		return nil, err
 	}
 	r, err := ring.Open(disk.Plain(dir))
 	if err == nil {
 		err = r.Unread()
 	}
+	if kept := record.Alone(dir); errors.Is(err, ring.ErrNone) && len(kept) > 0 {
+		err = fmt.Errorf("the ring is not there, only what %s kept; give one of these instead, such as the newest, %s ('natkit record list %s' lists them)",
+			units.Plural(len(kept), "trigger", "triggers"), kept[len(kept)-1].Dir, dir)
+	}
 	if err != nil {
-		return nil, malformed(fmt.Errorf("read the recording in %s: %w", dir, err))
+		return nil, unreadRecording(dir, err)
+	}
+	return r, nil
+}
+
+// openNoted is openRing, and says what it passes over.
+func (e *Env) openNoted(dir string) (*ring.Ring, error) {
+	r, err := openRing(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Copies {
+		e.note("%s", c.Text())
 	}
 	return r, nil
 }
@@ -279,10 +346,22 @@ func momentIn(r *ring.Ring, dir string, at moment) (time.Time, error) {
 	}
 	pairs := r.Pairs()
 	if len(pairs) == 0 {
-		return time.Time{}, malformed(fmt.Errorf("read the recording in %s: %w", dir, ring.ErrTooFew))
+		return time.Time{}, unreadRecording(dir, ring.ErrTooFew)
 	}
-	return at.resolve(pairs[0][0].Wall, pairs[len(pairs)-1][1].Wall, time.Now()), nil
+	oldest, newest := pairs[0][0].Wall, pairs[0][1].Wall
+	for _, p := range pairs { // the clock may have been set back
+		if p[0].Wall.Before(oldest) {
+			oldest = p[0].Wall
+		}
+		if p[1].Wall.After(newest) {
+			newest = p[1].Wall
+		}
+	}
+	return at.resolve(oldest, newest, time.Now()), nil
 }
+
+// isRecording reports whether a name is that of a directory of 'natkit record', with its ring or with what was kept alone.
+func isRecording(name string) bool { return isRing(name) || len(record.Alone(name)) > 0 }
 
 // isRing reports whether a name is that of a directory of 'natkit record'.
 func isRing(name string) bool {
@@ -290,9 +369,16 @@ func isRing(name string) bool {
 	return err == nil && info.IsDir() && ring.Is(disk.Plain(name))
 }
 
+// noteCompared says which snapshots of a recording were compared, where no report does.
+func (e *Env) noteCompared(c *snapshot.Compared) {
+	if c != nil {
+		e.note("compared: %s", report.Compared(c))
+	}
+}
+
 // recordedAt reads the recording that a diagnosis would have compared at a time.
 func (e *Env) recordedAt(_ context.Context, r recorded, fn func(*snapshot.Recording) error) error {
-	from, err := openRing(r.name)
+	from, err := e.openNoted(r.name)
 	if err != nil {
 		return err
 	}
@@ -302,8 +388,7 @@ func (e *Env) recordedAt(_ context.Context, r recorded, fn func(*snapshot.Record
 	}
 	rec, err := record.Diagnosable(from, at, snapshot.NewBudget(r.memory))
 	if err != nil {
-		return malformed(fmt.Errorf("read the recording in %s: %w", r.name, err))
+		return unreadRecording(r.name, err)
 	}
-	e.note("compared: the snapshots of %s and %s", rec.First().TakenAt.Local().Format(time.RFC3339), cmp.Or(rec.Last().TakenAt.Local()).Format("15:04:05"))
 	return fn(rec)
 }

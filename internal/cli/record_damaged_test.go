@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/natkit/natkit/internal/ring"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -61,5 +63,51 @@ func TestDamagedRecording(t *testing.T) {
 	var out, notes bytes.Buffer
 	if code := Run(t.Context(), *testEnv(&out, &notes), []string{"record", "show", dir}); code != exitOK || !strings.Contains(out.String(), "00000001.natring: 14 bytes at byte ") {
 		t.Errorf("record show: exit code %d: %s%s", code, &out, &notes)
+	}
+	file := filepath.Join(t.TempDir(), "at")
+	for _, args := range [][]string{{"--at", when, "-o", file}, {"--at", when, "--packets", "-o", file}, {"-o", "parquet", "--to", file + ".tables"}} {
+		notes.Reset()
+		if code := Run(t.Context(), *testEnv(&out, &notes), append([]string{"record", "export", dir}, args...)); code != exitOK || !strings.Contains(notes.String(), "natkit: "+want) {
+			t.Errorf("record export %q: exit code %d: %s", args, code, &notes)
+		}
+	}
+}
+
+// folder is a ring.Store.
+type folder struct{ dir string }
+
+func (f folder) Sizes() (map[string]int64, error)      { return nil, nil }
+func (f folder) Create(name string) (ring.File, error) { return os.Create(filepath.Join(f.dir, name)) }
+func (f folder) Remove(name string) error              { return os.Remove(filepath.Join(f.dir, name)) }
+
+// TestMomentSetBack: a time of the day is the last one in a recording, also where its clock was set back at the end.
+func TestMomentSetBack(t *testing.T) {
+	dir, start := t.TempDir(), time.Date(2026, 3, 2, 12, 0, 0, 0, time.Local)
+	w, err := ring.NewWriter(folder{dir}, ring.Options{Most: ring.LeastBytes, Header: ring.Header{Run: "one", EverySeconds: 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		at := ring.Stamp{Wall: start.Add(time.Duration(i) * 5 * time.Second), Uptime: time.Duration(i) * 5 * time.Second}
+		if i >= 7 {
+			at.Wall = at.Wall.AddDate(-50, 0, 0)
+		}
+		if err := w.Snapshot(at, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRing(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := parseMoment("12:00:20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := momentIn(r, dir, at); err != nil || !got.Equal(start.Add(20*time.Second)) {
+		t.Errorf("%s: %v", got, err)
 	}
 }

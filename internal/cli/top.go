@@ -159,7 +159,7 @@ func (t *tape) Sample(i int) (*snapshot.Sample, error) {
 
 // replay plays a recording, or prints one frame of it.
 func (t *topVerb) replay(ctx context.Context) error {
-	r, err := openRing(t.from)
+	r, err := t.env.openNoted(t.from)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (t *topVerb) begin(r *ring.Ring, played *tape) (int, error) {
 	if err != nil || at.IsZero() {
 		return 0, err
 	}
-	_, after, err := r.Pair(at)
+	_, after, err := record.Pair(r, at)
 	if err != nil {
 		return 0, malformed(fmt.Errorf("read the recording in %s: %w", t.from, err))
 	}

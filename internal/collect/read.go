@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -64,7 +65,7 @@ var collectors = []collector{
 		o.ConntrackSize, err = readSize(o.src, o.machine)
 		return err
 	}},
-	{"kernel_log", func(o *observation, _ context.Context) (err error) {
+	{snapshot.PartKernelLog, func(o *observation, _ context.Context) (err error) {
 		var log logReader
 		o.KernelLogNext, err = o.src.kernelLog(log.add)
 		o.KernelLog = log.newest()
@@ -202,10 +203,16 @@ func (o *observation) part(name string, read func() error) instant {
 	}
 	p := snapshot.Part{Name: name, DurationSeconds: end.Uptime - start.Uptime}
 	if err != nil {
-		p.Error = causes(err)
+		p.Error, p.Unavailable = causes(err), unavailable(name, err)
 	}
 	o.Parts = append(o.Parts, p)
 	return end
+}
+
+// unavailable reports whether a part cannot be read here at all: without the privilege, or in a container without /dev/kmsg. Another
+// file that is missing may come, with a module of the kernel.
+func unavailable(part string, err error) bool {
+	return errors.Is(err, fs.ErrPermission) || part == snapshot.PartKernelLog && errors.Is(err, fs.ErrNotExist)
 }
 
 // readTable summarises at least maxEntries entries, or all: it ends with the datagram that has the last of them.

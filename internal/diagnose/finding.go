@@ -121,6 +121,8 @@ type Report struct {
 	NetnsInode uint64 `json:"netns_inode"`
 	// Owner is whose it is, where all namespaces were examined; nil of natkit's own.
 	Owner *snapshot.Owner `json:"owner,omitempty"`
+	// Compared is which two snapshots of a recording of 'natkit record' these are; nil of anything else.
+	Compared *snapshot.Compared `json:"compared,omitempty"`
 	// SinceStart is true where texts of one time alone were read: Seconds is then the time since the host started, 0
 	// where that is not known.
 	SinceStart bool `json:"since_start,omitempty"`

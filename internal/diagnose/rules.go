@@ -156,6 +156,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Netns:      last.Netns.Name,
 		NetnsInode: last.Netns.Inode,
 		Seconds:    rec.Seconds(),
+		Compared:   rec.Compared,
 		SinceStart: rec.SinceStart,
 		SinceNstat: rec.SinceStart && rec.SinceNstat,
 		Findings:   []Finding{},

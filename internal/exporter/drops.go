@@ -2,6 +2,8 @@ package exporter
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/natkit/natkit/internal/bpf/drops"
@@ -54,7 +56,7 @@ func (r *dropReading) unread() []state.Unread {
 	if r.why == nil {
 		return nil
 	}
-	return []state.Unread{{Part: snapshot.PartDrops, Why: r.why.Error()}}
+	return []state.Unread{{Part: snapshot.PartDrops, Why: r.why.Error(), Unavailable: errors.Is(r.why, fs.ErrPermission)}}
 }
 
 func (c *dropCounter) close() error {

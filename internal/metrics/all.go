@@ -25,14 +25,21 @@ var All = described(
 					emit(age, part)
 				}
 			}},
-		{Name: "natkit_read_failed", Kind: Gauge, Help: "1 for each part of the kernel's data that could not be read at the last attempt.", Labels: []string{"part"},
-			of: func(n *state.Namespace, emit emit) {
-				for _, u := range n.Unread {
-					emit(1, u.Part)
-				}
-			}},
+		{Name: "natkit_read_failed", Kind: Gauge, Help: "1 for each part of the kernel's data that could not be read at the last attempt, and can be read here.", Labels: []string{"part"},
+			of: func(n *state.Namespace, emit emit) { unread(n, false, emit) }},
+		{Name: "natkit_unavailable", Kind: Gauge, Help: "1 for each part of the kernel's data that cannot be read here at all: a privilege is missing, or in a container /dev/kmsg.", Labels: []string{"part"},
+			of: func(n *state.Namespace, emit emit) { unread(n, true, emit) }},
 	},
 	ofCounters(), ofTable(), ofServices(), ofPorts(), ofDrops(), ofStack(), ofFindings())
+
+// unread are the parts that could not be read: those that cannot be read here at all, or the others.
+func unread(n *state.Namespace, unavailable bool, emit emit) {
+	for _, u := range n.Unread {
+		if u.Unavailable == unavailable {
+			emit(1, u.Part)
+		}
+	}
+}
 
 // described gives each its description.
 func described(parts ...[]Metric) (all []Metric) {

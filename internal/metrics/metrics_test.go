@@ -46,7 +46,7 @@ func full() state.State {
 		Stack: &state.Stack{Counters: map[string]uint64{"TcpRetransSegs": 5}, Sockets: map[string]int64{"time_wait": 2}},
 		Findings: &state.Findings{Reports: 3, Checks: map[diagnose.State]int{diagnose.OK: 60},
 			All: []state.Finding{{Standing: diagnose.Standing{ID: "ct-table-full", Severity: diagnose.Critical}}}},
-		Unread: []state.Unread{{Part: "kernel_log"}},
+		Unread: []state.Unread{{Part: "kernel_log", Unavailable: true}, {Part: "table"}},
 	}
 	other := n
 	other.Name = "gw\xff"
@@ -55,6 +55,22 @@ func full() state.State {
 		readings.Add(v)
 	}
 	return state.State{Version: "v1", Self: state.Self{Readings: map[string]state.Histogram{"counters": readings}}, Namespaces: []state.Namespace{n, other}}
+}
+
+// TestUnread: a part that cannot be read here at all is in another metric than one that failed this time.
+func TestUnread(t *testing.T) {
+	const want = `# HELP natkit_read_failed 1 for each part of the kernel's data that could not be read at the last attempt, and can be read here.
+# TYPE natkit_read_failed gauge
+natkit_read_failed{netns="",part="table"} 1
+natkit_read_failed{netns="gw\ufffd",part="table"} 1
+# HELP natkit_unavailable 1 for each part of the kernel's data that cannot be read here at all: a privilege is missing, or in a container /dev/kmsg.
+# TYPE natkit_unavailable gauge
+natkit_unavailable{netns="",part="kernel_log"} 1
+natkit_unavailable{netns="gw\ufffd",part="kernel_log"} 1
+`
+	if err := testutil.GatherAndCompare(NewRegistry(full), strings.NewReader(strings.ReplaceAll(want, `\ufffd`, "\ufffd")), "natkit_read_failed", "natkit_unavailable"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestLint: names, types and help are as Prometheus' own linter wants them, and every metric has a series.

@@ -215,8 +215,6 @@ func (k *keeper) keep(p pending) (dir string, err error) {
 	return dir, cmp.Or(os.Rename(temp, dir), disk.SyncDir(base))
 }
 
-func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
-
 // besidesPart is the part of what is kept in all that a bundle, and headers as pcapng, may take of one trigger. They are not
 // compressed as in the ring, where they are as well.
 const besidesPart = 8

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ const keptTime = "20060102T150405.000Z"
 
 const (
 	keptDir = "kept"
+	// marksDir is where marks wait for the recorder.
+	marksDir = "marks"
 	// partial is how a directory is called until it is whole.
 	partial = ".part-"
 	// What is in a directory of what was kept: the two snapshots of the trigger, the minutes around it as a ring of its
@@ -75,14 +78,19 @@ func Trigger(dir string) (w Why, err error) {
 	return w, nil
 }
 
-// List returns what was kept in the directory of a recording, the oldest first.
+// List returns what was kept in the directory of a recording, the oldest first. Of one that has neither a ring nor what was kept the
+// error is ring.ErrNone.
 func List(dir string) ([]report.Kept, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, err
-	}
 	all := []report.Kept{}
-	entries, err := os.ReadDir(filepath.Join(dir, keptDir))
+	base := filepath.Join(dir, keptDir)
+	if isKept(dir) {
+		base = dir
+	}
+	entries, err := readDir(base)
 	if errors.Is(err, fs.ErrNotExist) {
+		if !ring.Is(disk.Plain(dir)) {
+			return nil, ring.ErrNone
+		}
 		return all, nil
 	}
 	if err != nil {
@@ -92,7 +100,7 @@ func List(dir string) ([]report.Kept, error) {
 		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		path := filepath.Join(dir, keptDir, e.Name())
+		path := filepath.Join(base, e.Name())
 		w, err := Trigger(path)
 		if err != nil { // a person has changed it; the others are there
 			w = Why{At: keptAt(e), Event: ring.Event{Event: "unknown"}, Missing: disk.Cause(err).Error()}
@@ -105,6 +113,59 @@ func List(dir string) ([]report.Kept, error) {
 	}
 	return all, nil
 }
+
+// Alone returns what was kept in a directory without the ring beside it: that of a recorder whose ring is gone, or its kept. It is nil
+// for anything else, such as a directory with recordings of several hosts.
+func Alone(dir string) []report.Kept {
+	if !isKept(dir) && (holdsOthers(dir) || !isKept(filepath.Join(dir, keptDir))) {
+		return nil
+	}
+	all, _ := List(dir)
+	return all
+}
+
+// isKept reports whether a directory is one of what the triggers of one host kept.
+func isKept(dir string) bool {
+	entries, err := readDir(dir)
+	triggers, hosts := 0, map[string]bool{}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir() && exists(filepath.Join(path, whyName)):
+			triggers++
+			hosts[ring.HostOf(disk.Plain(path))] = true
+		case e.IsDir() && ring.Is(disk.Plain(path)), isRecorded(e):
+			return false
+		}
+	}
+	return err == nil && triggers > 0 && len(hosts) == 1
+}
+
+// readDir is os.ReadDir, and opens nothing else: of a pipe it would wait for a writer.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	switch info, err := os.Stat(dir); {
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is not a directory", dir)
+	}
+	return os.ReadDir(dir)
+}
+
+// holdsOthers reports whether a directory has more than what a recorder makes beside the ring, or the ring.
+func holdsOthers(dir string) bool {
+	entries, err := readDir(dir)
+	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return isRecorded(e) || e.IsDir() && e.Name() != keptDir && e.Name() != marksDir
+	})
+}
+
+// isRecorded reports whether a file is a bundle or a segment, by its name.
+func isRecorded(e fs.DirEntry) bool {
+	return !e.IsDir() && (strings.HasSuffix(e.Name(), ".tar.gz") || strings.HasSuffix(e.Name(), ring.Suffix))
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
 
 // keptAt is the time in a name of keptName; of another one that of the directory.
 func keptAt(e fs.DirEntry) time.Time {

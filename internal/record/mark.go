@@ -20,7 +20,6 @@ import (
 
 // Marks come to the recorder as files of a directory that only its owner may write to.
 const (
-	marksDir   = "marks"
 	markSuffix = ".mark"
 	// longestMark bounds the text of a mark, mostMarks how many wait.
 	longestMark = 1000

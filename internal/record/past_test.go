@@ -148,7 +148,7 @@ func TestPastOf(t *testing.T) {
 
 func put(t *testing.T, name string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // Bundle writes what 'natkit snapshot' would have written at a time, of the two snapshots nearest to it.
 func Bundle(w io.Writer, r *ring.Ring, at time.Time, version string) error {
-	before, after, err := r.Pair(at)
+	before, after, err := Pair(r, at)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func BundleOf(w io.Writer, r *ring.Ring, version string, frames ...*ring.Frame) 
 func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot.Recording, error) {
 	before, after, err := r.Newest()
 	if !at.IsZero() {
-		before, after, err = r.Pair(at)
+		before, after, err = Pair(r, at)
 	}
 	if err != nil {
 		return nil, err
@@ -58,9 +58,14 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 	if err != nil {
 		return nil, err
 	}
+	rec.Compared = r.Compared(before, after)
 	from, to := before.Wall, after.Wall
 	if !at.IsZero() {
-		from, to = slices.MinFunc([]time.Time{from, at}, time.Time.Compare), slices.MaxFunc([]time.Time{to, at}, time.Time.Compare)
+		from, to = Around(at, before, after)
+	} else {
+		// Of the newest all that is lost until the end counts: it may be what was asked for.
+		to = slices.MaxFunc([]time.Time{to, r.Last(), time.Now()}, time.Time.Compare)
+		rec.Compared.NotNewest = !r.IsLast(after)
 	}
 	var lost []string
 	rec.Dropped, lost = dropsUntil(r, after)
@@ -69,6 +74,29 @@ func Diagnosable(r *ring.Ring, at time.Time, budget *snapshot.Budget) (*snapshot
 		rec.Lost = append(rec.Lost, text)
 	}
 	return rec, nil
+}
+
+// Pair is that of the ring; where a time has none it is said what is damaged of that time: it may have been recorded.
+func Pair(r *ring.Ring, at time.Time) (before, after *ring.Frame, err error) {
+	before, after, err = r.Pair(at)
+	return before, after, orLost(r, at, err)
+}
+
+// Covers is that of the ring, with what is damaged, as Pair.
+func Covers(r *ring.Ring, from, to, at time.Time) error { return orLost(r, at, r.Covers(from, to, at)) }
+
+// orLost adds to an error what is damaged of a time.
+func orLost(r *ring.Ring, at time.Time, err error) error {
+	if lost := Lost(r, at, at); err != nil && lost != "" {
+		return fmt.Errorf("%w; %s", err, lost)
+	}
+	return err
+}
+
+// Around is the time from which on, and until when, damage of a recording may be why two snapshots are the nearest to a time.
+func Around(at time.Time, before, after *ring.Frame) (from, to time.Time) {
+	all := []time.Time{at, before.Wall, after.Wall}
+	return slices.MinFunc(all, time.Time.Compare), slices.MaxFunc(all, time.Time.Compare)
 }
 
 // dropsUntil are the drops until a snapshot, or why they cannot be read: the rest is of use without them.

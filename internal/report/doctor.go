@@ -45,6 +45,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}
+	p.compared(r.Compared)
 	p.lost(r.Lost, r.Summary)
 	p.summary(r.Summary)
 	p.findings(r.Findings)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/ring"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -23,7 +24,10 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 	const label = 13
 	p.labelled(0, "recording", label, r.about())
 	if r.Snapshots > 0 {
-		span := r.To.Sub(r.From).Round(time.Second)
+		span := r.To.Sub(r.From).Round(time.Second).String()
+		if r.To.Before(r.From) {
+			span = "as the clock was set back"
+		}
 		p.labelled(0, "time", label, fmt.Sprintf("%s to %s, %s", local(r.From), local(r.To), span))
 	}
 	p.labelled(0, "snapshots", label, fmt.Sprintf("%s, every %s", units.Count(r.Snapshots), units.Seconds(r.EverySeconds)))
@@ -42,6 +46,12 @@ func (r Recorded) Text(w io.Writer, style Style) error {
 		p.heading("Damaged")
 		for _, d := range r.Damaged {
 			p.line("  " + clean(d.Segment+": "+d.Text()))
+		}
+	}
+	if len(r.Copies) > 0 {
+		p.heading("Copies")
+		for _, c := range r.Copies {
+			p.line("  " + clean(c.Text()))
 		}
 	}
 	return p.err
@@ -197,4 +207,43 @@ func (l KeptList) Text(w io.Writer, style Style) error {
 		}
 	}
 	return p.err
+}
+
+// Compared says which two snapshots of a recording were compared, and what is not as usual about them.
+func Compared(c *snapshot.Compared) string {
+	from, to := c.From.Local(), c.To.Local()
+	until := to.Format(time.TimeOnly)
+	if from.Format(time.DateOnly) != to.Format(time.DateOnly) {
+		until = local(to)
+	}
+	text := fmt.Sprintf("the snapshots of %s and %s", local(from), until)
+	switch wall := c.To.Sub(c.From).Round(time.Second); {
+	case c.ClockJumped && wall < 0:
+		text += fmt.Sprintf(", between which the clock was set back: %s apart, usually %s", units.Seconds(c.UptimeSeconds), units.Seconds(c.UsualSeconds))
+	case c.ClockJumped:
+		text += fmt.Sprintf(", between which the clock was set or the host slept: %s apart by the clock, %s without that, usually %s",
+			wall, units.Seconds(c.UptimeSeconds), units.Seconds(c.UsualSeconds))
+	case c.FarApart:
+		text += fmt.Sprintf(", %s apart, usually %s", units.Seconds(c.UptimeSeconds), units.Seconds(c.UsualSeconds))
+	}
+	if c.NotNewest {
+		text += "; not the newest, which is of " + local(c.RecordingTo)
+		if later := c.RecordingTo.Sub(c.To).Round(time.Second); later > 0 {
+			text += fmt.Sprintf(", %s later", later)
+		}
+		text += ", and has none before it to compare with, or is damaged"
+	}
+	return text
+}
+
+// compared prints that first: it is the time that all of the report is of.
+func (p *printer) compared(c *snapshot.Compared) {
+	if c == nil {
+		return
+	}
+	if c.NotNewest || c.FarApart || c.ClockJumped {
+		p.mark(0, Cell{padRight("compared", labelWidth), Warn}, Compared(c), Bold)
+	} else {
+		p.labelled(0, "compared", labelWidth, Compared(c))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -36,7 +37,9 @@ type Contents struct {
 	Gaps   []Gap           `json:"gaps"`
 	// Damaged are segments of which not all can be read.
 	Damaged []DamagedSegment `json:"damaged"`
-	Packets PacketContents   `json:"packets"`
+	// Copies are segments that are in the directory twice, and count once.
+	Copies  []Copy         `json:"copies,omitempty"`
+	Packets PacketContents `json:"packets"`
 	// Dropped is how many packets the kernel dropped between the snapshots; DropsKnown is false where that was not recorded.
 	Dropped    uint64 `json:"packets_dropped"`
 	DropsKnown bool   `json:"packets_dropped_known"`
@@ -63,7 +66,7 @@ const (
 	GapRestarted  = "the recorder was started again"
 	GapMissing    = "not recorded"
 	GapClockBack  = "the clock was set back"
-	GapClockAhead = "the clock was set ahead"
+	GapClockAhead = "the clock was set ahead, or the host slept"
 )
 
 // DamagedSegment is one of which not all can be read.
@@ -140,7 +143,7 @@ type PacketContents struct {
 // Contents reads what is in the ring, but for the snapshots themselves. A part that cannot be read though its checksum is right is
 // damaged like one of which that is wrong.
 func (r *Ring) Contents() *Contents {
-	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Segments: len(r.Segments)}
+	c := &Contents{Schema: ContentsSchema, Events: []RecordedEvent{}, Gaps: []Gap{}, Damaged: []DamagedSegment{}, Copies: r.Copies, Segments: len(r.Segments)}
 	for _, s := range r.Segments {
 		c.Bytes += s.Bytes
 		if s.Err == nil {
@@ -251,11 +254,14 @@ func between(a, b *Frame) string {
 		return GapClockBack
 	case wall > uptime+clockSlack:
 		return GapClockAhead
-	case uptime > max(missedFrom*b.segment.every(), leastGap):
+	case uptime > b.segment.longest():
 		return GapMissing
 	}
 	return ""
 }
+
+// longest is how far two snapshots in succession lie apart at most.
+func (s *Segment) longest() time.Duration { return max(missedFrom*s.every(), leastGap) }
 
 func (s *Segment) every() time.Duration { return time.Duration(s.EverySeconds * float64(time.Second)) }
 
@@ -288,7 +294,7 @@ func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
 		}
 	}
 	every := nearest[1].segment.every()
-	if away(nearest) > max(missedFrom*every, leastGap) {
+	if away(nearest) > nearest[1].segment.longest() {
 		return nil, nil, r.away(at)
 	}
 	for _, p := range pairs {
@@ -302,12 +308,51 @@ func (r *Ring) Pair(at time.Time) (before, after *Frame, err error) {
 	return before, after, nil
 }
 
+// Last is the time of the last snapshot, also of one that is left out as the snapshot that it needs is lost; zero without any.
+func (r *Ring) Last() time.Time {
+	for _, s := range slices.Backward(r.Segments) {
+		if !s.last.IsZero() {
+			return s.last
+		}
+	}
+	return time.Time{}
+}
+
+// IsLast reports whether a snapshot is the last one.
+func (r *Ring) IsLast(f *Frame) bool {
+	i := slices.Index(r.Segments, f.segment)
+	later := func(s *Segment) bool { return !s.last.IsZero() }
+	return f.Wall.Equal(f.segment.last) && !slices.ContainsFunc(r.Segments[i+1:], later)
+}
+
+// usual is the time between two snapshots in succession, by the time that the host ran: half of them lie no further apart.
+func usual(pairs [][2]*Frame) time.Duration {
+	apart := make([]time.Duration, 0, len(pairs))
+	for _, p := range pairs {
+		apart = append(apart, p[1].Uptime-p[0].Uptime)
+	}
+	slices.Sort(apart)
+	return apart[(len(apart)-1)/2]
+}
+
+// farFrom is how many times the usual time between two snapshots is far.
+const farFrom = 2
+
+// Compared describes one of the pairs.
+func (r *Ring) Compared(before, after *Frame) *snapshot.Compared {
+	apart, usual := after.Uptime-before.Uptime, usual(r.Pairs())
+	why := between(before, after)
+	return &snapshot.Compared{From: before.Wall, To: after.Wall, RecordingTo: r.Last(), UptimeSeconds: apart.Seconds(), UsualSeconds: usual.Seconds(),
+		FarApart: apart > farFrom*max(usual, after.segment.every()), ClockJumped: why == GapClockBack || why == GapClockAhead}
+}
+
 // Pairs are the snapshots in succession.
 func (r *Ring) Pairs() (all [][2]*Frame) {
 	var before *Frame
 	for _, f := range r.Snapshots() {
 		if before != nil {
-			if why := between(before, f); why == "" || why == GapClockBack || why == GapClockAhead {
+			why, clock := between(before, f), f.Uptime-before.Uptime <= f.segment.longest()
+			if why == "" || clock && (why == GapClockBack || why == GapClockAhead) {
 				all = append(all, [2]*Frame{before, f})
 			}
 		}

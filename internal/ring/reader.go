@@ -55,6 +55,8 @@ type Segment struct {
 	read, key int64
 	// lostKey is whether the key snapshot of what comes next may be lost.
 	lostKey bool
+	// last is the time of the last whole snapshot, also where that is left out.
+	last time.Time
 	// broken is whether what is torn has the length of a whole frame.
 	broken bool
 	// state is that of the file when it was read.
@@ -71,7 +73,9 @@ type fileState struct {
 type Ring struct {
 	fsys     fs.FS
 	Segments []*Segment
-	plain    unpacker
+	// Copies are files that are passed over.
+	Copies []Copy
+	plain  unpacker
 	// unpacked is the last key snapshot that was unpacked, of that segment and offset.
 	unpacked struct {
 		segment *Segment
@@ -89,6 +93,24 @@ var ErrNone = errors.New("no recording of 'natkit record' (*" + Suffix + ")")
 func Is(fsys fs.FS) bool {
 	names, err := names(fsys)
 	return err == nil && len(names) > 0
+}
+
+// HostOf is the host that a ring is of, by the first segment that says so; empty where none does.
+func HostOf(fsys fs.FS) string {
+	all, _ := names(fsys)
+	for _, name := range all {
+		f, _, err := openSegment(fsys, name)
+		if err != nil {
+			continue
+		}
+		s := Segment{Name: name}
+		_, err = s.readHeader(bufio.NewReaderSize(f, mostLine))
+		f.Close()
+		if err == nil && s.Host != "" {
+			return s.Host
+		}
+	}
+	return ""
 }
 
 func names(fsys fs.FS) (all []string, err error) {
@@ -132,12 +154,24 @@ func (r *Ring) Refresh(since time.Time) error {
 	for _, s := range r.Segments {
 		known[s.Name] = s
 	}
+	for _, c := range r.Copies {
+		known[c.segment.Name] = c.segment
+	}
+	starts := make([]time.Time, len(names))
+	for i, name := range names {
+		switch s := known[name]; {
+		case since.IsZero():
+		case s == nil:
+			starts[i] = begins(r.fsys, name)
+		case len(s.Frames) > 0:
+			starts[i] = s.Frames[0].Wall
+		}
+	}
 	var all []*Segment
-	older := false
-	for _, name := range slices.Backward(names) {
+	for i, name := range names {
 		s := known[name]
 		switch {
-		case s == nil && older:
+		case s == nil && isOlder(starts, i, since):
 			continue
 		case s == nil:
 			s = &Segment{Name: name}
@@ -151,10 +185,8 @@ func (r *Ring) Refresh(since time.Time) error {
 		}
 		s.Err = err
 		all = append(all, s)
-		older = older || len(s.Frames) > 0 && s.Frames[0].Wall.Before(since)
 	}
-	slices.Reverse(all)
-	r.Segments = all
+	r.Segments, r.Copies = passOver(all)
 	return nil
 }
 
@@ -220,7 +252,7 @@ func (s *Segment) scan(fsys fs.FS) error {
 		return err
 	}
 	if s.read == 0 || s.Run != before || now.size < s.read { // it may be another one of that name
-		s.Frames, s.Lost, s.read, s.key, s.lostKey = nil, Damage{}, at, 0, false
+		s.Frames, s.Lost, s.read, s.key, s.lostKey, s.last = nil, Damage{}, at, 0, false, time.Time{}
 	} else if now == s.state {
 		return nil
 	}
@@ -287,6 +319,9 @@ func (s *Segment) add(f Frame) {
 		s.key, s.lostKey = f.offset, false
 	}
 	f.key = s.key
+	if f.IsSnapshot() {
+		s.last = f.Wall
+	}
 	s.read = f.offset + f.Bytes
 	switch {
 	case f.Kind != KindDelta || s.key > 0:

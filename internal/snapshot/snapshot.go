@@ -71,7 +71,13 @@ type Part struct {
 	// Error is empty where the part was read. It names the object, the cause
 	// and, where there is one, the missing capability or kernel option.
 	Error string `json:"error,omitempty"`
+	// Unavailable is true where it cannot be read here at all, as without a privilege or the device; false where reading failed
+	// this time.
+	Unavailable bool `json:"unavailable,omitempty"`
 }
+
+// PartKernelLog is the name of the part that Snapshot.KernelLog is.
+const PartKernelLog = "kernel_log"
 
 // PartError is why a part could not be read; empty where it was, or was not tried.
 func (s *Snapshot) PartError(name string) string {
@@ -431,6 +437,25 @@ type Recording struct {
 	Dropped *Drops `json:"dropped,omitempty"`
 	// Others is nil where one namespace alone was asked for, as in bundles.
 	Others *Others `json:"others,omitempty"`
+	// Compared is which two snapshots of a flight recording these are; nil of anything else.
+	Compared *Compared `json:"-"`
+}
+
+// Compared is which two snapshots of a flight recording were compared.
+type Compared struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// RecordingTo is the time of the last snapshot of the recording.
+	RecordingTo time.Time `json:"recording_to"`
+	// NotNewest is true where the newest snapshots were asked for, and the last one cannot be compared: none is before it that it
+	// follows, or it is damaged.
+	NotNewest bool `json:"not_newest,omitempty"`
+	// UptimeSeconds lie between both by the time that the host ran, UsualSeconds between two snapshots of the recording.
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	UsualSeconds  float64 `json:"usual_seconds"`
+	// FarApart is true where they lie further apart than usual, ClockJumped where the clock was set between them, or the host slept.
+	FarApart    bool `json:"far_apart,omitempty"`
+	ClockJumped bool `json:"clock_jumped,omitempty"`
 }
 
 // First is the instant that Last is compared with: the one before it, as flows and what was

@@ -298,7 +298,7 @@ func UnreadOf(s *snapshot.Snapshot) []Unread {
 	all := []Unread{}
 	for _, p := range s.Parts {
 		if p.Error != "" {
-			all = append(all, Unread{Part: p.Name, Why: p.Error})
+			all = append(all, Unread{Part: p.Name, Why: p.Error, Unavailable: p.Unavailable})
 		}
 	}
 	return all

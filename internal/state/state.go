@@ -80,6 +80,8 @@ type Reading struct {
 type Unread struct {
 	Part string `json:"part"`
 	Why  string `json:"why"`
+	// Unavailable is true of one that cannot be read here at all, as without a privilege or the device.
+	Unavailable bool `json:"unavailable,omitempty"`
 }
 
 // Counters is what costs little to read: it is the newest part.

@@ -216,7 +216,7 @@ func (m *maker) space(h history) *space {
 		}
 	}
 	for _, u := range m.Unread {
-		s.Unread = append(s.Unread, state.Unread{Part: report.Clean(u.Part), Why: report.Clean(u.Why)})
+		s.Unread = append(s.Unread, state.Unread{Part: report.Clean(u.Part), Why: report.Clean(u.Why), Unavailable: u.Unavailable})
 	}
 	return s
 }
