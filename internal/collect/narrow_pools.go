@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// enoughSampled ports of a range in a sample give their number well enough.
-	enoughSampled = 64
+	// closeEnough is how far the share of a range that is in use may be off by the sample, one standard error: full ones must
+	// not look as if ports were free.
+	closeEnough = 0.03
 	// mostNarrow addresses are asked for: each is a walk of the kernel through the whole table, of some 0.3 µs for an entry.
-	// mostOfNarrow bounds the entries that are read of one, mostPassed those that the kernel passes on for it: it chooses by
-	// addresses of IPv4 alone.
-	mostNarrow   = 2
-	mostOfNarrow = 32768
-	mostPassed   = 65536
+	// mostPassed bounds the entries that it passes on for one: it chooses by addresses of IPv4 alone.
+	mostNarrow = 2
+	mostPassed = 65536
 )
 
 var askedNarrow = question{"pools of few ports", "narrow_pools.json"}
@@ -87,7 +86,7 @@ func (p *portReader) addNarrow(ctx context.Context, before *portReader) error {
 	return nil
 }
 
-// rules are those that give so few ports that the sample has too few of them. Kernels before 5.16 do not filter by what answers
+// rules are those that give so few ports that the sample does not tell how many are in use. Kernels before 5.16 do not filter by what answers
 // are for.
 func (n *Narrow) rules() (all []*snapshot.NATRule) {
 	if major, minor, ok := ports.Version(n.Release); n.Rules == nil || !ok || major < 5 || major == 5 && minor < 16 {
@@ -97,7 +96,7 @@ func (n *Narrow) rules() (all []*snapshot.NATRule) {
 		r := &n.Rules.Rules[i]
 		one := r.First.IsValid() && (!r.Last.IsValid() || r.Last == r.First)
 		if !r.TranslatesSource() || r.FirstPort == 0 || r.Protocol == snapshot.OtherProtocols || !one && r.Kind != snapshot.NATMasquerade ||
-			float64(r.Ports().Len())*float64(n.Sampled) >= enoughSampled*float64(n.Entries) {
+			closeEnough*closeEnough*float64(r.Ports().Len())*float64(n.Sampled) >= float64(n.Entries-n.Sampled) {
 			continue
 		}
 		all = append(all, r)
@@ -187,19 +186,18 @@ func (g givenRange) filter() conntrack.Filter {
 // read returns the pools of the address; none where it has too many entries.
 func (g givenRange) read(ctx context.Context, n *Narrow) ([]snapshot.PortPool, error) {
 	f := g.filter()
-	c := ports.NewCollector(ports.Options{MemoryBytes: snapshotMemory, Now: n.Now, Addresses: []netip.Addr{g.address}})
-	passed, read := 0, 0
-	r, err := dump.EachSure(ctx, nil, &f, func(e *conntrack.Entry) error {
+	newCollector := func() *ports.Collector {
+		return ports.NewCollector(ports.Options{MemoryBytes: snapshotMemory, Now: n.Now, Addresses: []netip.Addr{g.address}})
+	}
+	c := newCollector()
+	passed := 0
+	r, err := dump.EachSure(ctx, nil, &f, func() { passed = 0; c = newCollector() }, func(e *conntrack.Entry) error {
 		if passed++; passed > mostPassed {
 			return dump.ErrStop
 		}
-		if e.Reply.Dst != g.address {
-			return nil
+		if e.Reply.Dst == g.address {
+			c.Add(e)
 		}
-		if read++; read > mostOfNarrow {
-			return dump.ErrStop
-		}
-		c.Add(e)
 		return nil
 	})
 	if err != nil || !r.Complete || r.Interrupted {

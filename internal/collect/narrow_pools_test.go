@@ -109,7 +109,7 @@ func TestNarrowRanges(t *testing.T) {
 		rule("198.18.0.1", 1000, 1999, 0), rule("198.18.0.2", 1099, 1000, 0), rule("198.18.0.3", 1000, 1099, 0), rule("198.18.0.3", 1000, 1099, 53),
 		rule("198.18.0.4", 1024, 65535, 0), {Kind: snapshot.NATSource, Family: "ip"},
 	}}
-	n := &Narrow{Rules: all, Release: "6.1.0", Sampled: 1000, Entries: 100_000, Seen: map[netip.Addr]int{netip.MustParseAddr("198.18.0.3"): 7}}
+	n := &Narrow{Rules: all, Release: "6.1.0", Sampled: 2000, Entries: 100_000, Seen: map[netip.Addr]int{netip.MustParseAddr("198.18.0.3"): 7}}
 	var got []string
 	for _, g := range n.ranges(n.rules(), &masquerades{}) {
 		got = append(got, g.address.String()+" "+g.ports.String())

@@ -44,6 +44,7 @@ func TestRulesTogether(t *testing.T) {
 		{"snat-ports-near-exhaustion", "ports-of-a-flood", "ct-flood"},
 		{"snat-race", "with-long-chains-beside", "ct-chain-cap snat-race"},
 		{"snat-race", "a-full-table-is-no-race", "ct-table-full"},
+		{"snat-race", "of-a-sample-ports-seem-free", "snat-ports-near-exhaustion"},
 		{"udp-stale-blackhole", "the-backend-moved", "udp-stale-blackhole"},
 		{"dnat-unreachable", "a-host-a-route-and-a-listener-are-missing", "dnat-unreachable"},
 		{"snat-address", "nobody-has-it", "snat-address service-unanswered"},

@@ -84,11 +84,26 @@ func pressure(p *snapshot.PortPool) float64 {
 // surely is the share of a pool that is in use at least: where the table was sampled,
 // less two standard errors of what was counted.
 func (p *pools) surely(pool *snapshot.PortPool) float64 {
-	if p.ports.Complete || p.ports.Sampled == 0 || pool.Exact {
+	scale := p.scaleOf(pool)
+	return max(0, pool.Share-2*math.Sqrt(pool.Share*(scale-1)/float64(pool.Len())))
+}
+
+// atMost is the share of a pool that is in use at most: two standard errors more, of one entry more than were counted.
+func (p *pools) atMost(pool *snapshot.PortPool) float64 {
+	scale := p.scaleOf(pool)
+	if scale == 1 {
 		return pool.Share
 	}
-	scale := max(1, float64(p.count)/float64(p.ports.Sampled))
-	return max(0, pool.Share-2*math.Sqrt(pool.Share*(scale-1)/float64(pool.Len())))
+	each := scale / float64(pool.Len())
+	return pool.Share + 2*math.Sqrt((pool.Share+each)*(1-1/scale)*each)
+}
+
+// scaleOf is how many entries of the table one stands for that was counted for a pool.
+func (p *pools) scaleOf(pool *snapshot.PortPool) float64 {
+	if p.ports.Complete || p.ports.Sampled == 0 || pool.Exact {
+		return 1
+	}
+	return max(1, float64(p.count)/float64(p.ports.Sampled))
 }
 
 // refusesNew reports whether new connections fail in a pool, going by its ports alone.
@@ -100,6 +115,11 @@ func refusesNew(p *snapshot.PortPool) bool {
 		return p.FailsIfTaken >= refusing
 	}
 	return p.Share >= usedUp
+}
+
+// mayRefuse is refusesNew for what a sample leaves open.
+func (p *pools) mayRefuse(pool *snapshot.PortPool) bool {
+	return refusesNew(pool) || !pool.IsMapping() && p.atMost(pool) >= usedUp
 }
 
 func poolName(p *snapshot.PortPool) string {

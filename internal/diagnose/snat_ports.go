@@ -358,7 +358,7 @@ func (p *pools) checkRace() (*Finding, Check) {
 		return unknown(seen + ", but no source is translated here: which connections clash is not known")
 	case p.noRange() != "":
 		return unknown(seen + p.noRange())
-	case p.worst(refusesNew) != nil: // it may have to do with the failures
+	case p.worst(p.mayRefuse) != nil: // it may have to do with the failures
 		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}
 	return p.race(l), Check{Why: seen + "; " + p.seen()}

@@ -28,14 +28,14 @@ func Bounded(t testing.TB, input int) func() {
 	}
 }
 
-// Linear wants what run does with an input eight times the size of another to take eight
-// times the work: at most 32 times in memory and in processor time, half of the 64 of the square, as
-// a larger one leaves the caches of a busy machine. What else the machine does, and the garbage
+// Linear wants what run does with an input sixteen times the size of another to take sixteen
+// times the work: at most 128 times in memory and in processor time, half of the 256 of the square. A
+// larger one leaves the caches and, on a busy machine, took up to five times its share. What else the machine does, and the garbage
 // collector, can only add to a try, so that the least of several counts; and they add the
 // same to a short one as to a long one, so that the smaller input grows until it takes long.
 func Linear(t testing.TB, run func(times int)) {
 	t.Helper()
-	const more, most, tries, doublings = 8, 32, 6, 4
+	const more, most, tries, doublings = 16, 128, 6, 4
 	size := 1
 	for range doublings {
 		var least work // the first one fills caches
@@ -62,7 +62,7 @@ func Linear(t testing.TB, run func(times int)) {
 
 // longEnough is what the smaller input of Linear takes at least, where sixteen times the
 // first one does.
-const longEnough = 10 * time.Millisecond
+const longEnough = 2 * time.Millisecond
 
 // work is what something takes.
 type work struct {

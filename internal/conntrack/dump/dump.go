@@ -177,11 +177,13 @@ func Each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*c
 	return undoubted(f.Request(), func(k conntrack.Filter) (Result, int64, error) { return each(ctx, ns, f, k, fn) })
 }
 
-// EachSure is Each on kernels that filter by the reply direction as they should, from Linux 5.16 on: where they choose nothing
-// there is nothing, and nothing is asked again.
-func EachSure(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
-	r, _, err := each(ctx, ns, f, f.Request(), fn)
-	return r, err
+// EachSure is EachWhole on kernels that filter by the reply direction as they should, from Linux 5.16 on: where they choose
+// nothing there is nothing, and nothing is asked again.
+func EachSure(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+	return whole(ctx, restart, func() (Result, error) {
+		r, _, err := each(ctx, ns, f, f.Request(), fn)
+		return r, err
+	})
 }
 
 // each dumps what the kernel chooses by k, and calls fn with what f chooses of it.

@@ -658,7 +658,7 @@ func TestEachSure(t *testing.T) {
 		"one":     {Reply: conntrack.Side{Dst: netip.PrefixFrom(all[four].Reply.Dst, 32)}},
 	} {
 		var sure, each int
-		r, err := EachSure(t.Context(), ns, f, func(*conntrack.Entry) error { sure++; return nil })
+		r, err := EachSure(t.Context(), ns, f, func() { sure = 0 }, func(*conntrack.Entry) error { sure++; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

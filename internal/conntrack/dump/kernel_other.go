@@ -15,7 +15,7 @@ func Each(context.Context, *netns.Handle, *conntrack.Filter, func(*conntrack.Ent
 }
 
 // EachSure returns an error.
-func EachSure(context.Context, *netns.Handle, *conntrack.Filter, func(*conntrack.Entry) error) (Result, error) {
+func EachSure(context.Context, *netns.Handle, *conntrack.Filter, func(), func(*conntrack.Entry) error) (Result, error) {
 	return Result{}, netns.ErrNotLinux
 }
 
