@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"strconv"
 
 	"github.com/natkit/natkit/internal/state"
 )
@@ -238,14 +239,14 @@ func ofServices() []Metric {
 
 func ofPorts() []Metric {
 	each := func(name, help string, of func(*state.Address) float64) Metric {
-		return Metric{Name: name, Kind: Gauge, Help: help, Labels: []string{"address", "protocol", "ports"}, of: func(n *state.Namespace, emit emit) {
+		return Metric{Name: name, Kind: Gauge, Help: help, Labels: []string{"address", "protocol", "ports", "zone"}, of: func(n *state.Namespace, emit emit) {
 			if n.Ports == nil {
 				return
 			}
 			for i := range n.Ports.Addresses {
 				a := &n.Ports.Addresses[i]
 				if v := of(a); v >= 0 {
-					emit(v, a.Address, a.Protocol, a.Range.String())
+					emit(v, a.Address, a.Protocol, a.Range.String(), zoneOf(a.Zone))
 				}
 			}
 		}}
@@ -264,6 +265,14 @@ func ofPorts() []Metric {
 				}
 			}},
 	}
+}
+
+// zoneOf is the label of a conntrack zone: empty for that of those that have none.
+func zoneOf(zone uint16) string {
+	if zone == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(zone))
 }
 
 func ofDrops() []Metric {

@@ -303,9 +303,7 @@ func (c *Collector) Ports(q Query) *snapshot.Ports {
 	for i := range rows {
 		f.fill(&rows[i], i < pressed)
 	}
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.Fails, a.Fails), cmp.Compare(b.FailsIfTaken, a.FailsIfTaken))
-	})
+	slices.SortFunc(rows, byPressure)
 	if q.Top > 0 {
 		rows = rows[:min(len(rows), q.Top)]
 	}
@@ -326,12 +324,11 @@ func (c *Collector) fullest(q *Query) []row {
 		}
 		rows = append(rows, c.count(q, k, p)...)
 	}
-	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Address, b.Address),
-			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.FirstPort, b.FirstPort))
-	})
+	slices.SortFunc(rows, byPressure)
 	return rows
 }
+
+func byPressure(a, b row) int { return a.Compare(&b.PortPool) }
 
 // count makes the rows of one pool.
 func (c *Collector) count(q *Query, k key, p *pool) []row {

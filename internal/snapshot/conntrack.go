@@ -363,9 +363,7 @@ func (p *Ports) Replace(exact []PortPool) {
 	p.Pools = slices.DeleteFunc(p.Pools, func(pool PortPool) bool { return known[of(&pool)] })
 	p.Total += int64(len(exact) - (before - len(p.Pools)))
 	p.Pools = append(p.Pools, exact...)
-	slices.SortStableFunc(p.Pools, func(a, b PortPool) int {
-		return cmp.Or(cmp.Compare(b.Fails, a.Fails), cmp.Compare(b.FailsIfTaken, a.FailsIfTaken), cmp.Compare(b.Share, a.Share), cmp.Compare(b.Used, a.Used))
-	})
+	slices.SortFunc(p.Pools, func(a, b PortPool) int { return a.Compare(&b) })
 }
 
 // How the kernel searches for a free port.
@@ -451,9 +449,27 @@ const FewestPorts = 16
 // IsMapping reports whether the pool is no more than the ports of one program.
 func (p *PortPool) IsMapping() bool { return p.Len() < FewestPorts }
 
-// IsPressed reports whether a pool other than the ports of one program has at least that share of its ports in use.
-func (p *Ports) IsPressed(share float64) bool {
-	return slices.ContainsFunc(p.Pools, func(pool PortPool) bool { return !pool.IsMapping() && pool.Share >= share })
+// Compare orders the pool first in which a new connection is most likely to fail, and the ports of single programs, all of which may
+// be in use, behind all pools.
+func (p *PortPool) Compare(o *PortPool) int {
+	switch {
+	case p.IsMapping() == o.IsMapping():
+	case p.IsMapping():
+		return 1
+	default:
+		return -1
+	}
+	return cmp.Or(cmp.Compare(o.Fails, p.Fails), cmp.Compare(o.FailsIfTaken, p.FailsIfTaken), cmp.Compare(o.Share, p.Share),
+		cmp.Compare(o.Used, p.Used), cmp.Compare(p.Address, o.Address), cmp.Compare(p.Protocol, o.Protocol),
+		cmp.Compare(p.Destination, o.Destination), cmp.Compare(p.FirstPort, o.FirstPort), cmp.Compare(p.Zone, o.Zone))
+}
+
+// IsPressed reports whether a pool whose range a rule gives, other than the ports of one program, has at least that share of its
+// ports in use.
+func (p *Ports) IsPressed(share float64, rules *NATRules) bool {
+	return slices.ContainsFunc(p.Pools, func(pool PortPool) bool {
+		return !pool.IsMapping() && pool.Share >= share && rules != nil && pool.Rule >= 0 && pool.Rule < len(rules.Rules) && rules.Rules[pool.Rule].FirstPort != 0
+	})
 }
 
 // What PortAlternative.What may be.

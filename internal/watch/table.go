@@ -85,7 +85,7 @@ func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snaps
 		t.whyNarrow = t.countNarrow(ctx, ns, s, before)
 		cost := CPUTime() - began
 		t.shown.cost += cost
-		t.shown.pressed = t.ports.IsPressed(nearlyUsedUp)
+		t.shown.pressed = t.ports.IsPressed(nearlyUsedUp, s.NATRules)
 		t.budget.Postpone(cost)
 	}
 	return nil
