@@ -108,7 +108,7 @@ func TestValues(t *testing.T) {
 		`natkit_conntrack_entries{netns=""} 7`, `natkit_conntrack_entries{netns="gw�"} 7`, `natkit_conntrack_insert_failed_total{netns=""} 1`,
 		`natkit_service_answered_ratio{given="",kind="dnat",netns="",protocol="tcp",service="203.0.113.1:80",target="10.0.0.1:80"} 0.5`,
 		`natkit_drops_total{netns="",reason="none"} 1`, `natkit_finding{id="ct-table-full",netns="",severity="critical"} 1`,
-		`natkit_snat_exhaustion_seconds{address="203.0.113.1",netns="",ports="4000-4009",protocol="tcp"} 60`, `# TYPE natkit_drops_total counter`,
+		`natkit_snat_exhaustion_seconds{address="203.0.113.1",netns="",ports="4000-4009",protocol="tcp",zone=""} 60`, `# TYPE natkit_drops_total counter`,
 		`natkit_reading_cpu_seconds_bucket{reading="counters",le="0.002"} 1`, `natkit_reading_cpu_seconds_bucket{reading="counters",le="0.005"} 3`,
 		`natkit_reading_cpu_seconds_bucket{reading="counters",le="1"} 3`, `natkit_reading_cpu_seconds_count{reading="counters"} 4`,
 	} {
